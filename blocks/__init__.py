@@ -1,0 +1,1 @@
+"""Prefect blocks and what they reach: the clouds, and where notices go."""

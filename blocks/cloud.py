@@ -1,0 +1,96 @@
+"""The Cloud interface: what the rest of the project knows of a place that has pods.
+
+Six verbs: `create`, `find`, `list_ours`, `status`, `terminate`, `price`. Each cloud is a folder beside
+this file, its client apart from its mapping. The contract that every cloud keeps:
+
+- a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists elsewhere
+- `create` looks first: one run never has two pods; a stopped pod of the run is started again
+- `list_ours` raises when it could not see everything; an empty list means that nothing of ours is there
+- `terminate` returns only after a successful listing no longer holds the pod; a missing pod is a success
+- only pods named `axr-…` are ever touched
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+NAME_PREFIX = "axr-"
+
+
+class PodPhase(StrEnum):
+    """What the cloud says of a pod's container."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A machine that belongs to one run. `price_per_hour` in USD."""
+
+    id: str
+    name: str
+    cloud: str
+    created: datetime
+    price_per_hour: float
+
+    @property
+    def run(self) -> str:
+        return self.name.removeprefix(NAME_PREFIX)
+
+
+@dataclass(frozen=True)
+class PodOrder:
+    """What one run asks of a cloud: everything `create` needs."""
+
+    run: str
+    environment: Mapping[str, str] = field(repr=False)
+    deadline: datetime
+    gpus: tuple[str, ...] = ()
+    gpu_count: int = 1
+    max_price_per_hour: float = 5.0
+
+    @property
+    def name(self) -> str:
+        return f"{NAME_PREFIX}{self.run}"
+
+
+@dataclass(frozen=True)
+class PodStatus:
+    """One look at a pod; None is unknown, never zero. Percentages 0–100, memory in bytes, uptime in seconds."""
+
+    phase: PodPhase
+    uptime: float | None = None
+    cpu_percent: float | None = None
+    ram_bytes: int | None = None
+    gpu_percent: float | None = None
+    vram_bytes: int | None = None
+
+
+class Cloud(Protocol):
+    """A place that has pods. Errors are those of `runner.errors`."""
+
+    name: str
+
+    def create(self, order: PodOrder) -> Pod:
+        """The pod of the order's run: the one that exists, else a new one. NoCapacity, OutOfFunds, CreateFailed."""
+
+    def find(self, run: str) -> Pod | None:
+        """The pod of this run, None when a successful listing does not hold it."""
+
+    def list_ours(self) -> list[Pod]:
+        """All pods named `axr-…`; raises TryAgain or KeyRefused rather than returning a part."""
+
+    def status(self, pod: Pod) -> PodStatus:
+        """Phase and telemetry; PodLost when a successful look-up does not find it."""
+
+    def terminate(self, pod: Pod) -> None:
+        """End the pod and confirm that it is gone; raises TryAgain while that can't be confirmed."""
+
+    def price(self, order: PodOrder) -> float:
+        """USD per hour that the order would cost here."""

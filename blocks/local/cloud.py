@@ -1,0 +1,153 @@
+"""Pods on this machine: a folder each, a clean environment, the boot script of rented pods.
+
+<home>/pods/<id>/   pod.json  home/  tmp/  volume/  boot.log
+The volume outlives the pod, as a network volume does: `volume/<run>` is a link to the run's own folder,
+so ending a local pod never costs a checkpoint. Nothing of this is held in memory: pods outlive the
+processes that made them, and anyone can list and end them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from blocks.cloud import Pod, PodOrder, PodPhase, PodStatus
+from blocks.local import processes
+from runner.errors import PodLost, TryAgain
+from runner.home import REPOSITORY, Home, axolotl_environment, home
+
+# What a pod may know of this machine's environment: where programs are and how to speak to the terminal.
+PASSED_ON = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "OMP_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_LIBRARY_PATH",
+)
+
+
+@dataclass(frozen=True)
+class LocalCloud:
+    """The Cloud interface over folders and processes. `price_per_hour` is what this machine is said to cost, USD."""
+
+    where: Home
+    price_per_hour: float = 0.0
+    name: str = "local"
+
+    def create(self, order: PodOrder) -> Pod:
+        """The run's pod, running: found, started again, or made."""
+        pod = self.find(order.run) or self._make(order)
+        if not processes.marked(pod.id):
+            self._boot(pod, order)
+        return pod
+
+    def find(self, run: str) -> Pod | None:
+        """The pod of this run, None when there is none."""
+        return next((pod for pod in self.list_ours() if pod.run == run), None)
+
+    def list_ours(self) -> list[Pod]:
+        """All local pods, oldest first."""
+        records = sorted(self.where.pods.glob("*/pod.json"))
+        return sorted((self._read(record) for record in records), key=lambda pod: pod.created)
+
+    def status(self, pod: Pod) -> PodStatus:
+        """Phase and telemetry from /proc; PodLost when the pod's folder is gone."""
+        if not self._record(pod.id).exists():
+            raise PodLost(f"the local pod {pod.id} is gone")
+        used = processes.usage(pod.id)
+        return PodStatus(
+            phase=PodPhase.RUNNING if used.processes else PodPhase.STOPPED,
+            uptime=(datetime.now(UTC) - pod.created).total_seconds(),
+            ram_bytes=used.ram_bytes,
+        )
+
+    def terminate(self, pod: Pod) -> None:
+        """Kill the pod's processes and remove its folder; the run's own folder stays."""
+        left = processes.kill_all(pod.id)
+        if left:
+            raise TryAgain(f"processes {left} of the local pod {pod.id} do not end")
+        shutil.rmtree(self._record(pod.id).parent, ignore_errors=True)
+        if any(other.id == pod.id for other in self.list_ours()):
+            raise TryAgain(
+                f"the folder of the local pod {pod.id} can't be removed: {self.where.pods / pod.id}"
+            )
+
+    def price(self, order: PodOrder) -> float:
+        """What this machine is said to cost, USD per hour."""
+        return self.price_per_hour
+
+    def _record(self, pod_id: str) -> Path:
+        return self.where.pods / pod_id / "pod.json"
+
+    def _read(self, record: Path) -> Pod:
+        facts = json.loads(record.read_text())
+        return Pod(
+            id=record.parent.name,
+            name=facts["name"],
+            cloud=self.name,
+            created=datetime.fromisoformat(facts["created"]),
+            price_per_hour=facts["price_per_hour"],
+        )
+
+    def _make(self, order: PodOrder) -> Pod:
+        created = datetime.now(UTC)
+        pod_id = f"local-{order.run[:8]}-{created:%H%M%S}"
+        folder = self.where.pods / pod_id
+        for part in ("home", "tmp", "volume"):
+            (folder / part).mkdir(parents=True)
+        (folder / "volume" / order.run).symlink_to(self.where.run(order.run))
+        facts = {
+            "name": order.name,
+            "created": created.isoformat(),
+            "price_per_hour": self.price_per_hour,
+        }
+        temporary = folder / "pod.json.new"
+        temporary.write_text(json.dumps(facts))
+        temporary.rename(self._record(pod_id))
+        return self._read(self._record(pod_id))
+
+    def _boot(self, pod: Pod, order: PodOrder) -> None:
+        folder = self.where.pods / pod.id
+        with (folder / "boot.log").open("ab") as log:
+            subprocess.Popen(
+                ["bash", str(REPOSITORY / "pod" / "boot.sh")],
+                cwd=REPOSITORY,
+                env=self._environment(pod, order),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def _environment(self, pod: Pod, order: PodOrder) -> dict[str, str]:
+        folder = self.where.pods / pod.id
+        own = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        return {
+            **own,
+            "HOME": str(folder / "home"),
+            "TMPDIR": str(folder / "tmp"),
+            "PREFECT_HOME": str(folder / "home" / ".prefect"),
+            "AXR_CLOUD": self.name,
+            "AXR_REPOSITORY": str(REPOSITORY),
+            "AXR_PYTHON": sys.executable,
+            "AXR_AXOLOTL_ENV": str(axolotl_environment()),
+            **order.environment,
+            processes.MARK: pod.id,
+            "AXR_RUN": order.run,
+            "AXR_VOLUME": str(folder / "volume"),
+            "AXR_DEADLINE": str(int(order.deadline.timestamp())),
+        }
+
+
+def local_cloud(environment: Mapping[str, str] = os.environ) -> LocalCloud:
+    """The local cloud of this home; `AXR_LOCAL_PRICE` says what an hour of this machine costs (USD, default 0)."""
+    return LocalCloud(home(), price_per_hour=float(environment.get("AXR_LOCAL_PRICE") or 0.0))

@@ -1,0 +1,223 @@
+"""Sends notices to the places named by Apprise URLs; a run never waits or fails for one.
+
+Contract:
+- `deliver` never raises and returns within 10 s; True means that every place took the notice;
+- a failure is logged once per notice and names a place by its scheme only (`discord`), since the
+  rest of such a URL is a password;
+- Apprise's own log is shut off: at debug level it holds whole URLs.
+
+Not covered: trying again later. A notice that found nobody is lost; the report is not.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, ClassVar, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+from prefect.blocks.core import Block
+from prefect.exceptions import MissingContextError
+from prefect.logging import get_logger, get_run_logger
+from pydantic import Field, SecretStr
+
+from runner.notice import Notice
+
+if TYPE_CHECKING:
+    from apprise import AppriseResult
+
+DEADLINE = 10.0
+
+# Discord refuses larger uploads of a server without boosts (10 MiB since September 2024).
+ATTACHMENT_BYTES = 9 * 1024 * 1024
+
+# An embed has the colour of the notice's type, plain content has none. Without fields=no Apprise
+# makes each line that begins with `#` (a comment in a traceback) a field of its own.
+DISCORD_DEFAULTS = {"format": "markdown", "fields": "no", "footer": "no", "avatar": "no"}
+# Where the name above an embed leads to; Discord refuses an empty address.
+APP_URL = "https://github.com/axolotl-ai-cloud/axolotl"
+_DISCORD = re.compile(r"(discord://|https://discord(app)?\.com/api/webhooks/)", re.IGNORECASE)
+
+_THREAD_NAME = "axr-notice"
+
+
+class Delivers(Protocol):
+    """Whatever takes a notice."""
+
+    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
+        """Send; True when every place took it. Never raises."""
+
+
+class Notifier(Block):
+    """Where the notices of runs go: any services that Apprise knows, Discord among them."""
+
+    _block_type_name: ClassVar[str | None] = "Axolotl Notifier"
+    _block_type_slug: ClassVar[str | None] = "axolotl-notifier"
+
+    urls: list[SecretStr] = Field(
+        default_factory=list,
+        description="Apprise URLs, such as discord://webhook_id/webhook_token.",
+    )
+
+    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
+        """Send to every URL at once; True when all took it. Never raises, takes 10 s at most."""
+        return deliver_to([url.get_secret_value() for url in self.urls], notice, attach)
+
+
+class NoNotifier:
+    """Nobody wants notices."""
+
+    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
+        """Send nothing; False, because nobody was told."""
+        return False
+
+
+def load_notifier(block_name: str | None, urls_from_env: str | None) -> Notifier | NoNotifier:
+    """The named block; else the URLs of AXR_NOTIFY_URLS, separated by spaces; else NoNotifier.
+
+    A block that can't be loaded is a warning, and the URLs are used: a run does not end for it.
+    """
+    notifier = Notifier(urls=[SecretStr(url) for url in (urls_from_env or "").split()])
+    if block_name:
+        try:
+            # _sync: the answer and not a coroutine, also where an event loop runs.
+            notifier = Notifier.load(block_name, _sync=True)  # type: ignore[call-arg, assignment]
+        except Exception as error:  # a border: server away, no such block, foreign content
+            _log().warning(
+                "Notifier block %r can't be loaded (%s).", block_name, type(error).__name__
+            )
+    urls = [url.get_secret_value() for url in notifier.urls]
+    for number, url in enumerate(urls, 1):
+        if not is_usable(url):
+            _log().warning("Notices can't be sent to %s.", _place(url, number, len(urls)))
+    return notifier if urls else NoNotifier()
+
+
+def is_usable(url: str) -> bool:
+    """Whether Apprise knows what to do with this URL; nothing is sent."""
+    from apprise import Apprise
+
+    _hush_libraries()
+    return bool(Apprise().add(_with_defaults(url)))
+
+
+def deliver_to(
+    urls: Sequence[str], notice: Notice, attach: Path | None = None, *, deadline: float = DEADLINE
+) -> bool:
+    """Send a notice to all URLs at the same time; True when there are some and each took it.
+
+    Each has a daemon thread, because a service's own timeouts add up to more than a run should
+    wait; one that is still at it after `deadline` seconds counts as failed and dies with us.
+    """
+    _hush_libraries()
+    until = time.monotonic() + deadline
+    answers = [_begin(url, notice, attach) for url in urls]
+    failed = []
+    for number, (url, answer) in enumerate(zip(urls, answers, strict=True), 1):
+        problem = _wait_for(answer, until - time.monotonic())
+        if problem:
+            failed.append(f"{_place(url, number, len(urls))}: {problem}")
+    if failed:
+        _log().warning("Notice %r was not delivered (%s).", notice.kind, "; ".join(failed))
+    return bool(urls) and not failed
+
+
+def _begin(url: str, notice: Notice, attach: Path | None) -> SimpleQueue[str]:
+    """Start sending; the queue gets the problem in a few words, empty when it went well."""
+    answer: SimpleQueue[str] = SimpleQueue()
+
+    def send() -> None:
+        try:
+            answer.put(_send(url, notice, attach))
+        except Exception as error:  # a border: any of 130 plugins; its text may hold the URL
+            answer.put(type(error).__name__)
+
+    try:
+        threading.Thread(target=send, name=_THREAD_NAME, daemon=True).start()
+    except RuntimeError:  # no thread to be had, as at the exit of the interpreter
+        answer.put("no thread left")
+    return answer
+
+
+def _wait_for(answer: SimpleQueue[str], seconds: float) -> str:
+    try:
+        return answer.get(timeout=max(seconds, 0.0))
+    except Empty:
+        return "no answer in time"
+
+
+def _send(url: str, notice: Notice, attach: Path | None) -> str:
+    from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType
+
+    # No asynchronous mode and no service timeout: both use a pool of Apprise's own, whose
+    # threads are joined at exit and would hold a finished process up.
+    asset = AppriseAsset(
+        app_id="axolotl-runner", app_url=APP_URL, async_mode=False, service_timeout=0
+    )
+    apprise = Apprise(asset=asset)
+    if not apprise.add(_with_defaults(url)):
+        return "not a URL that Apprise knows"
+    result = apprise.notify(
+        notice.body,
+        title=notice.title,
+        notify_type=NotifyType(notice.notify_type),
+        body_format=NotifyFormat.MARKDOWN.value,
+        attach=[str(attach.resolve())] if attach and _is_sendable(attach) else None,
+    )
+    # Truthiness only: since Apprise 2 this is an object, and neither `is False` nor `== False`
+    # holds for a failed one.
+    return "" if result else _problem(result)
+
+
+def _problem(result: AppriseResult) -> str:
+    """The HTTP status in Apprise's log of the call; other text of it may hold the URL."""
+    codes = re.findall(r"error=(\d{3})", " ".join(entry.message for entry in result.logs()))
+    return f"HTTP {codes[-1]}" if codes else "refused or not reachable"
+
+
+def _is_sendable(attach: Path) -> bool:
+    """A missing or too large file would make the whole message fail at some services."""
+    return attach.is_file() and 0 < attach.stat().st_size <= ATTACHMENT_BYTES
+
+
+def _with_defaults(url: str) -> str:
+    if not _DISCORD.match(url):
+        return url
+    given = {name.lower() for name, _ in parse_qsl(urlsplit(url).query, keep_blank_values=True)}
+    added = "&".join(f"{name}={v}" for name, v in DISCORD_DEFAULTS.items() if name not in given)
+    return f"{url}{'&' if '?' in url else '?'}{added}" if added else url
+
+
+def _place(url: str, number: int, count: int) -> str:
+    """A place without its secret: `discord, URL 1 of 2`."""
+    scheme, colon, _ = url.partition("://")
+    known = colon and re.fullmatch(r"[a-z][a-z+]{0,15}", scheme.lower())
+    return f"{scheme.lower() if known else 'no scheme'}, URL {number} of {count}"
+
+
+def _log() -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
+    """The run's own log where there is a run, so that its page shows the warning."""
+    try:
+        return get_run_logger()
+    except MissingContextError:
+        return get_logger("notifier")
+
+
+class _OtherThreads(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.threadName != _THREAD_NAME
+
+
+@functools.cache
+def _hush_libraries() -> None:
+    """Keep whole URLs out of our logs: Apprise logs them at debug level, and so does urllib3."""
+    apprise_log = logging.getLogger("apprise")
+    apprise_log.propagate = False
+    apprise_log.addHandler(logging.NullHandler())
+    logging.getLogger("urllib3.connectionpool").addFilter(_OtherThreads())

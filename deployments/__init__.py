@@ -1,0 +1,1 @@
+"""Registration, the control side's processes, and the command line."""

@@ -1,0 +1,41 @@
+"""`axolotl-runner check`: read task files, say what is wrong and where."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from runner.errors import ConfigError
+from runner.finding import Finding
+from runner.taskfile import TaskFileError, read_task_file
+
+
+def check_files(files: list[Path], *, as_json: bool) -> int:
+    """Check each file; 0 when all are ok or only warned about, 2 when one must be stopped."""
+    results = [_check(file) for file in files]
+    if as_json:
+        print(json.dumps(results, indent=2))
+    else:
+        for result in results:
+            print(f"{result['file']}: {result['verdict']}")
+            for finding in result["findings"]:
+                print(
+                    f"  {finding['line']}:{finding['column']} {finding['message']} — {finding['hint']}"
+                )
+    return 2 if any(result["verdict"] == "stop" for result in results) else 0
+
+
+def _check(file: Path) -> dict[str, object]:
+    try:
+        findings: tuple[Finding, ...] = tuple(read_task_file(file).warnings)
+    except TaskFileError as error:
+        findings = tuple(error.findings)
+    except ConfigError as error:
+        findings = (Finding(1, 1, "", "stop", "config", str(error), ""),)
+    levels = {finding.level for finding in findings}
+    verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
+    return {
+        "file": str(file),
+        "verdict": verdict,
+        "findings": [vars(finding) for finding in findings],
+    }

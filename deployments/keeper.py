@@ -1,0 +1,206 @@
+"""Keeps the control side running: the Prefect server (unless one is configured) and the control workers.
+
+One process, started by `axolotl-runner up`. Whatever dies is started again, after `revive`; so a killed
+worker, parent or server costs a run a few seconds. SIGTERM ends all of it and leaves pods as they are:
+the next `up` finds their runs and goes on. A machine with systemd needs no keeper, see the README.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import httpx
+
+from deployments.processes import Process
+from runner.home import REPOSITORY, Home, home
+
+REVIVE_EVERY = 5.0
+SERVER_READY_WITHIN = 120.0
+# A process that dies again at once is not started more often than this.
+RESTART_AFTER = 2.0
+
+
+@dataclass
+class Kept:
+    """One process that must run; `command` starts it, its output goes to logs/<name>.log."""
+
+    name: str
+    command: list[str]
+    where: Home
+    process: subprocess.Popen[bytes] | None = None
+    started: float = field(default=float("-inf"))
+
+    def dead(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
+    def start(self) -> None:
+        self.where.logs.mkdir(parents=True, exist_ok=True)
+        with (self.where.logs / f"{self.name}.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.started = time.monotonic()
+
+    def end(self, grace: float) -> None:
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(grace)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def keep(where: Home, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Run the control side until SIGTERM; writes control.json when it is ready for work."""
+    stopping = _on_stop()
+    own_server = "PREFECT_API_URL" not in os.environ
+    port = _port(where)
+    os.environ.setdefault("PREFECT_API_URL", f"http://127.0.0.1:{port}/api")
+    server = Kept(
+        "server", _prefect("server", "start", "--host", "127.0.0.1", "--port", str(port)), where
+    )
+    workers = [Kept(f"worker-{queue}", _worker(queue), where) for queue in ("runs", "service")]
+    kept = [server, *workers] if own_server else workers
+    try:
+        if own_server:
+            server.start()
+        _wait_for_api(stopping)
+        _register_and_revive()
+        for worker in workers:
+            worker.start()
+        _write_control(where, kept, os.environ["PREFECT_API_URL"])
+        _watch(kept, where, stopping, sleep)
+    finally:
+        for one in reversed(kept):
+            one.end(grace=10.0)
+        where.control.unlink(missing_ok=True)
+
+
+def _watch(
+    kept: list[Kept], where: Home, stopping: list[int], sleep: Callable[[float], None]
+) -> None:
+    from deployments.revive import revive_parents
+
+    next_revival = time.monotonic() + REVIVE_EVERY
+    while not stopping:
+        for one in kept:
+            if one.dead() and time.monotonic() - one.started > RESTART_AFTER:
+                print(f"keeper: {one.name} died, starting it again", flush=True)
+                one.start()
+                _write_control(where, kept, os.environ["PREFECT_API_URL"])
+        if time.monotonic() > next_revival:
+            next_revival = time.monotonic() + REVIVE_EVERY
+            try:
+                revived = revive_parents()
+            except (
+                httpx.HTTPError
+            ) as away:  # the server is being started again; the next look will do
+                print(f"keeper: can't look for dead runs now: {away}", flush=True)
+            else:
+                print(
+                    f"keeper: revived {', '.join(revived)}\n" if revived else "", end="", flush=True
+                )
+        sleep(0.3)
+
+
+def _register_and_revive() -> None:
+    from deployments.register import register
+    from deployments.revive import revive_parents
+
+    register()
+    revive_parents()
+
+
+def _on_stop() -> list[int]:
+    received: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+
+    signal.signal(signal.SIGTERM, remember)
+    signal.signal(signal.SIGINT, remember)
+    return received
+
+
+def _prefect(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "prefect", *arguments]
+
+
+def _worker(queue: str) -> list[str]:
+    return _prefect(
+        "worker",
+        "start",
+        "--pool",
+        "control",
+        "--work-queue",
+        queue,
+        "--type",
+        "process",
+        "--name",
+        queue,
+    )
+
+
+def _wait_for_api(stopping: list[int]) -> None:
+    url = os.environ["PREFECT_API_URL"]
+    deadline = time.monotonic() + SERVER_READY_WITHIN
+    while not stopping:
+        try:
+            if httpx.get(f"{url}/health", timeout=5.0).is_success:
+                return
+        except httpx.HTTPError:
+            pass  # not there yet; the deadline below decides
+        if time.monotonic() > deadline:
+            raise SystemExit(f"no Prefect API answers at {url}")
+        time.sleep(0.2)
+
+
+def _port(where: Home) -> int:
+    """The port of last time, else Prefect's usual 4200, else any; links into the UI stay true that way."""
+    record = where.path / "port"
+    wanted = int(record.read_text()) if record.exists() else 4200
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    where.path.mkdir(parents=True, exist_ok=True)
+    record.write_text(str(port))
+    return port
+
+
+def _write_control(where: Home, kept: list[Kept], api: str) -> None:
+    """Say who runs: by rename, so that a reader never sees half of it."""
+    pids = {"keeper": os.getpid()} | {one.name: one.process.pid for one in kept if one.process}
+    found = {
+        name: Process.of(pid).start for name, pid in pids.items() if Path(f"/proc/{pid}").exists()
+    }
+    record = {
+        "api": api,
+        "processes": {name: {"pid": pids[name], "start": start} for name, start in found.items()},
+    }
+    temporary = where.control.with_suffix(".new")
+    temporary.write_text(json.dumps(record))
+    temporary.rename(where.control)
+
+
+if __name__ == "__main__":
+    keep(home())

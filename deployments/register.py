@@ -1,0 +1,64 @@
+"""Make the server know our pools, queues, blocks, deployments and triggers; safe to repeat."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.variables import Variable
+
+from blocks.notifier import Notifier
+from runner.home import REPOSITORY
+from tasks.standing import api
+
+# At most this many runs, and so pods, at once for the whole installation; the rest waits in the queue.
+MOST_RUNS_AT_ONCE = 4
+QUEUES: dict[str, int | None] = {"runs": MOST_RUNS_AT_ONCE, "service": None}
+STAMP = "axr_registered"
+
+
+def register() -> bool:
+    """Register everything of prefect.yaml; False when this very version was registered before."""
+    version = _version()
+    if Variable.get(STAMP, default=None) == version:
+        return False
+    prefect = api()
+    for pool in ("control", "pods"):
+        _ensure_pool(prefect, pool)
+    for queue, limit in QUEUES.items():
+        _ensure_queue(prefect, queue, limit)
+    Notifier.register_type_and_schema()
+    subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        cwd=REPOSITORY,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        timeout=120,
+    )
+    Variable.set(STAMP, version, overwrite=True)
+    return True
+
+
+def _version() -> str:
+    return hashlib.sha256(
+        (REPOSITORY / "prefect.yaml").read_bytes() + str(REPOSITORY).encode()
+    ).hexdigest()[:16]
+
+
+def _ensure_pool(prefect: SyncPrefectClient, name: str) -> None:
+    try:
+        prefect.create_work_pool(WorkPoolCreate(name=name, type="process"))
+    except ObjectAlreadyExists:
+        return
+
+
+def _ensure_queue(prefect: SyncPrefectClient, name: str, limit: int | None) -> None:
+    """Create the queue with its limit; one that exists keeps the limit that its owner gave it."""
+    try:
+        prefect.read_work_queue_by_name(name, work_pool_name="control")
+    except ObjectNotFound:
+        prefect.create_work_queue(name, work_pool_name="control", concurrency_limit=limit)

@@ -1,0 +1,1 @@
+"""Orchestration only: each flow body reads like the list of its steps."""

@@ -1,0 +1,77 @@
+"""The life of one run: check, provision, prepare, train, resume after a spike, publish; then the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import Flow as FlowObject
+from prefect.client.schemas.objects import FlowRun
+from prefect.runtime import flow_run
+from prefect.states import State
+
+from flows.resume import resume
+from runner.errors import TrainingFailed
+from runner.ladder import FIRST, Stop, next_attempt
+from tasks.check import check
+from tasks.ending import End, finish, to_its_end
+from tasks.notify import tell
+from tasks.provision import provision
+from tasks.report import report
+from tasks.run import Run, open_run
+from tasks.standing import attempts
+from tasks.steps import prepare, publish, train
+from tasks.teardown import teardown
+
+
+def finish_cancelled(flow: FlowObject, flow_run: FlowRun, state: State[Any]) -> None:
+    """Finish a teardown that Prefect's 30 seconds cut short, or that a killed parent never began."""
+    finish(
+        open_run(str(flow_run.id)),
+        End("cancelled", "cancelled by the user"),
+        teardown=teardown.fn,
+        report=report.fn,
+    )
+
+
+@flow(
+    name="finetune",
+    flow_run_name="{task_file}",
+    on_cancellation=[finish_cancelled],
+    persist_result=False,
+)
+def finetune(
+    task_file: str,
+    repository: str | None = None,
+    commit: str | None = None,
+    content: str | None = None,
+    cloud: str | None = None,
+) -> State[Any]:
+    """Train one axolotl task file on a pod and give the pod back, whatever happens.
+
+    Args:
+        task_file: path of the YAML in the repository.
+        repository: where the file was committed, for the model card and the report.
+        commit: the commit that it was read at.
+        content: the file's text; without it the file is read on the control machine.
+        cloud: overrides `runner.cloud` of the task file.
+    """
+    return to_its_end(str(flow_run.id), steps)
+
+
+def steps(run: Run) -> str | None:
+    """The steps of a run, in order; each looks first, so a revived parent repeats nothing."""
+    order = check(run)
+    pod = provision(run, order)
+    tell(run, order, "started", f"on {pod.cloud} at ${pod.price_per_hour:.2f} per hour")
+    prepare(run, order, pod)
+    done = attempts(run.id) or [train(run, order, pod, FIRST)]
+    while done[-1].outcome != "completed":
+        plan = next_attempt(done, order.settings.resume, asked_after=run.asked_after)
+        if isinstance(plan, Stop):
+            raise TrainingFailed(done[-1].outcome, plan.reason)
+        tell(run, order, "spike", done[-1].reason, attempt=done[-1].n)
+        done.append(
+            resume(run.id, plan.n, done[-1].reason, plan.from_checkpoint, plan.before, plan.rung)
+        )
+    return publish(run, order, pod)

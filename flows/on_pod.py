@@ -1,0 +1,79 @@
+"""The three flows that run on the pod, through its Prefect worker: prepare, train, publish.
+
+Their returned states carry facts for the parent in the message, since results stay on the pod's disk.
+They have no retries: a flow with retries turns a custom failed state into AwaitingRetry.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect import flow
+from prefect.exceptions import TerminationSignal
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed, State
+
+from pod import trainer
+from pod.rundir import RunDir
+from runner.attempts import to_message
+from runner.errors import RunEnded, state_name
+from tasks.pod_run import alive, is_cancelling
+from tasks.progress import Progress
+from tasks.setup import run_entry, write_run_files
+from tasks.standing import leave_facts
+from tasks.trainer import Plan, follow_trainer, read_facts, start_or_attach
+from tasks.upload import gather_model, upload
+
+# Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk before.
+SAVE_WITHIN = 20.0
+
+
+@flow(name="prepare", log_prints=True)
+def prepare(run: str, task_file: str, content: str) -> State[Any]:
+    """Put the run's files on the volume and run the user's entry script."""
+    try:
+        with alive(run) as folder:
+            task = write_run_files(folder, content, task_file)
+            run_entry(folder, task.settings.entry)
+    except RunEnded as ended:
+        return Failed(name=state_name(ended.outcome), message=str(ended))
+    return Completed(message="ready")
+
+
+@flow(name="train", log_prints=True)
+def train(
+    run: str, attempt: int, before: int | None = None, rung: dict[str, Any] | None = None
+) -> State[Any]:
+    """Train once: start the trainer or attach to it, follow it, and say how it ended."""
+    plan = Plan(attempt, before, rung)
+    with alive(run) as folder:
+        try:
+            process = start_or_attach(folder, plan)
+            facts = follow_trainer(folder, plan, process, Progress(run, attempt))
+        except TerminationSignal:
+            _stop_if_cancelled(folder, plan)
+            raise
+    if facts.outcome == "completed":
+        return Completed(message=to_message(facts))
+    return Failed(name=state_name(facts.outcome), message=to_message(facts))
+
+
+@flow(name="publish", log_prints=True)
+def publish(run: str, repository: str | None = None) -> State[Any]:
+    """Gather the final weights and upload them when the task file names a hub repository."""
+    try:
+        with alive(run) as folder:
+            published = upload(gather_model(folder), repository)
+    except RunEnded as ended:
+        return Failed(name=state_name(ended.outcome), message=str(ended))
+    return Completed(message=published or "")
+
+
+def _stop_if_cancelled(folder: RunDir, plan: Plan) -> None:
+    """A cancelled run stops its trainer, which saves first; a follower that is merely told to stop detaches."""
+    if not is_cancelling(str(flow_run.id)):
+        return
+    living = trainer.find(folder)
+    if living:
+        living.stop(grace_s=SAVE_WITHIN)
+    leave_facts(str(flow_run.id), read_facts(folder, plan, outcome="cancelled"))

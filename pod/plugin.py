@@ -1,0 +1,150 @@
+"""The axolotl plugin that makes a trainer report, guards it and lets it be steered.
+
+In the task file's axolotl part: `plugins: [pod.plugin.RunnerPlugin]`; in the environment:
+AXR_RUN_DIR, whose attempt.json names the attempt. Without them it warns and does nothing.
+
+What it writes to events.jsonl (rank 0 only):
+    armed     {planned_steps, logging_steps, save_steps}  once, before the first step
+    step      {loss, grad_norm, lr, epoch}                one for each entry of the training log
+    save      {checkpoint, health}                        the ledger entry follows from a thread
+    eval      {eval_loss, …}
+    alarm     {onset_step, alarm: jump|drift|nonfinite|collapse, reason}, then LossSpike is raised
+    decision  {seq, cmd, done}                            the answer to control.json
+    error     {error, message, cuda_oom}                  any other exception, wherever it came up
+    end       {planned_steps, finished, stopped, early, files, final_loss}   after the final save
+
+LossSpike is raised from on_log, where the bad step's checkpoint is not written yet. All ranks see
+the same loss and raise at the same step. The process exits non-zero and saves no model.
+
+Not covered: a rank other than 0 that sees trouble alone (its traceback is in the log).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from axolotl.integrations.base import BasePlugin
+from axolotl.utils.logging import get_logger
+from transformers import Trainer
+
+from pod.callback import LossSpike, RunnerCallback
+from pod.integrity import weight_files
+from pod.reporter import Reporter
+from pod.rundir import RunDir, read_json
+
+LOG = get_logger(__name__)
+
+
+class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
+    """Report, guard, steer: see the module's docstring for the contract."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reporter = _reporter()
+        self.callback: RunnerCallback | None = None
+        self._trainer_failed: BaseException | None = None
+        if self.reporter is None:
+            LOG.warning("AXR_RUN_DIR names no attempt: this training is neither seen nor guarded")
+        else:
+            self._report_uncaught_errors()
+
+    def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
+        """Arm the trainer: callback, true losses, right data order on resume."""
+        if self.reporter is None:
+            return
+        self.reporter.writes = trainer.is_world_process_zero()
+        # By default the trainer logs a NaN loss as 0.0, which looks like success.
+        trainer.args.logging_nan_inf_filter = False
+        _let_skipped_batches_keep_their_order()
+        self.callback = RunnerCallback(self.reporter, trainer)
+        trainer.add_callback(self.callback)
+        trainer.train = self._reporting_errors(trainer.train)
+        self.reporter.armed(
+            planned_steps=trainer.args.max_steps if trainer.args.max_steps > 0 else None,
+            logging_steps=trainer.args.logging_steps,
+            save_steps=trainer.args.save_steps,
+        )
+
+    def post_train_unload(self, cfg: Any) -> None:
+        """Write `end`: only here is the final model on disk."""
+        if self.reporter is None or self.callback is None:
+            return
+        self.reporter.end(
+            step=self.callback.step,
+            planned_steps=self.callback.planned_steps,
+            stopped=self.callback.stopped,
+            early=self.callback.stopped_early,
+            files=weight_files(Path(cfg.output_dir)),
+            final_loss=self.callback.loss,
+        )
+
+    def _reporting_errors(self, train: Callable[..., Any]) -> Callable[..., Any]:
+        def reporting_train(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return train(*args, **kwargs)
+            except Exception as error:
+                self._report(error)
+                raise
+            finally:
+                if self.callback is not None:
+                    self.callback.close()
+
+        return reporting_train
+
+    def _report_uncaught_errors(self) -> None:
+        """Errors before and after the training (model, data, final save) reach only this hook."""
+        before = sys.excepthook
+
+        def report(
+            kind: type[BaseException], error: BaseException, trace: TracebackType | None
+        ) -> None:
+            if isinstance(error, Exception):
+                self._report(error)
+            before(kind, error, trace)
+
+        sys.excepthook = report
+
+    def _report(self, error: Exception) -> None:
+        if self.reporter is None or isinstance(error, LossSpike) or error is self._trainer_failed:
+            return
+        self._trainer_failed = error
+        self.reporter.error(
+            error=type(error).__name__,
+            message=str(error)[:2000],
+            cuda_oom=type(error).__name__ == "OutOfMemoryError"
+            or "CUDA out of memory" in str(error),
+            step=self.callback.step if self.callback is not None else 0,
+        )
+
+
+def _reporter() -> Reporter | None:
+    folder = os.environ.get("AXR_RUN_DIR")
+    if not folder:
+        return None
+    run_dir = RunDir(Path(folder))
+    attempt = read_json(run_dir.attempt_file)
+    if attempt is None:
+        return None
+    return Reporter(run_dir, attempt, writes=os.environ.get("RANK", "0") == "0")
+
+
+def _let_skipped_batches_keep_their_order() -> None:
+    """With sample packing a run resumed in the middle of an epoch would see another order.
+
+    accelerate's SkipBatchSampler does not pass set_epoch on, so axolotl's packing keeps the
+    batches it cached before the sampler was seeded (accelerate 1.13, axolotl 0.19).
+    """
+    from accelerate.data_loader import SkipBatchSampler
+
+    def set_epoch(self: Any, epoch: int) -> None:
+        inner = getattr(self.batch_sampler, "set_epoch", None)
+        if inner is not None:
+            inner(epoch)
+
+    if not hasattr(SkipBatchSampler, "set_epoch"):
+        SkipBatchSampler.set_epoch = set_epoch

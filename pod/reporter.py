@@ -1,0 +1,155 @@
+"""What one attempt knows of its run, and the events it writes; no torch in here.
+
+Holds the spike detector, warm from the steps that led to the checkpoint it starts from.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from pod import events
+from pod.ledger import Recorder
+from pod.rundir import RunDir, read_json
+from pod.spikes import Alarm, SpikeDetector
+
+# A checkpoint is proven when so many log entries came after it without an alarm. A jump is certain
+# within a few entries, a drift may take a hundred.
+PROVEN_AFTER = (12, 100)
+
+
+class Reporter:
+    """Writes the events of one attempt; on ranks other than 0 (`writes` False) it only thinks."""
+
+    def __init__(self, run_dir: RunDir, attempt: dict[str, Any], *, writes: bool = True) -> None:
+        self.run_dir = run_dir
+        self.attempt: int = attempt["attempt"]
+        self.from_step: int = attempt.get("from_checkpoint") or 0
+        self.writes = writes
+        self.detector = _detector(attempt)
+        self.recorder = Recorder(run_dir, attempt=self.attempt, rung=attempt.get("rung"))
+        self._logged: deque[int] = deque(maxlen=max(PROVEN_AFTER) + 1)
+        self._learn_from_earlier_attempts()
+
+    def armed(self, *, planned_steps: int | None, logging_steps: float, save_steps: float) -> None:
+        """The trainer is guarded from here on."""
+        self._append(
+            "armed",
+            0,
+            planned_steps=planned_steps,
+            logging_steps=logging_steps,
+            save_steps=save_steps,
+        )
+
+    def step(
+        self,
+        step: int,
+        *,
+        loss: float | None,
+        grad_norm: float | None,
+        lr: float | None,
+        epoch: float | None,
+    ) -> Alarm | None:
+        """Take one entry of the training log; returns the alarm if this entry made it certain."""
+        self._append("step", step, loss=loss, grad_norm=grad_norm, lr=lr, epoch=epoch)
+        self._logged.append(step)
+        return None if self.detector is None else self.detector.update(step, loss, grad_norm)
+
+    def alarm(self, alarm: Alarm, *, logging_steps: int = 1) -> int:
+        """Write the alarm and return its onset.
+
+        An entry covers the last `logging_steps` steps, so trouble may have begun at the first
+        of them, but not before the entry before it.
+        """
+        earlier = max((step for step in self._logged if step < alarm.onset_step), default=0)
+        onset = max(earlier + 1, alarm.onset_step - logging_steps + 1)
+        self._append("alarm", alarm.step, onset_step=onset, alarm=alarm.kind, reason=alarm.reason)
+        return onset
+
+    def save(self, step: int) -> None:
+        """A checkpoint is on disk: say so, and let it be recorded and kept."""
+        suspect_since = None if self.detector is None else self.detector.suspect_since
+        healthy = suspect_since is None or step < suspect_since
+        self._append(
+            "save",
+            step,
+            checkpoint=f"checkpoint-{step}",
+            health="healthy" if healthy else "suspect",
+        )
+        if self.writes:
+            proven = [self._entry_before(entries) for entries in PROVEN_AFTER]
+            self.recorder.submit(step, "healthy" if healthy else "suspect", proven=proven)
+
+    def eval(self, step: int, metrics: dict[str, Any]) -> None:
+        """An evaluation's numbers."""
+        numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float)}
+        self._append("eval", step, **numbers)
+
+    def decision(self, step: int, *, seq: int, cmd: str, done: bool) -> None:
+        """The answer to control.json."""
+        self._append("decision", step, seq=seq, cmd=cmd, done=done)
+
+    def error(self, *, error: str, message: str, cuda_oom: bool, step: int) -> None:
+        """The trainer fails with this exception."""
+        self._append("error", step, error=error, message=message, cuda_oom=cuda_oom)
+
+    def end(
+        self,
+        *,
+        step: int,
+        planned_steps: int | None,
+        stopped: bool,
+        early: bool,
+        files: list[str],
+        final_loss: float | None,
+    ) -> None:
+        """The trainer has written its final model and is done."""
+        self._append(
+            "end",
+            step,
+            planned_steps=planned_steps,
+            finished=step == planned_steps,
+            stopped=stopped,
+            early=early,
+            files=files,
+            final_loss=final_loss,
+        )
+
+    def command(self) -> dict[str, Any] | None:
+        """The command that waits in control.json, None if there is none."""
+        return read_json(self.run_dir.control)
+
+    def _entry_before(self, entries: int) -> int:
+        """The step of the log entry that so many entries came after, 0 if there is none yet."""
+        return self._logged[-1 - entries] if len(self._logged) > entries else 0
+
+    def _learn_from_earlier_attempts(self) -> None:
+        past, _ = events.read(self.run_dir.events)
+        for event in events.kept_steps(past, before_attempt=self.attempt, up_to=self.from_step):
+            self._logged.append(event["step"])
+            if self.detector is None:
+                continue
+            loss, grad_norm = event.get("loss"), event.get("grad_norm")
+            if self.detector.update(event["step"], loss, grad_norm) is not None:
+                self.detector.reset()  # old history never stops a new attempt
+
+    def _append(self, kind: str, step: int, **fields: object) -> None:
+        if self.writes:
+            events.append(self.run_dir.events, kind, self.attempt, step, **fields)
+
+
+def number(value: Any) -> float | None:
+    """A log value as a float; None for what is no number (some trainers log text)."""
+    try:
+        return None if value is None else float(value)
+    except ValueError:
+        return None
+
+
+def _detector(attempt: dict[str, Any]) -> SpikeDetector | None:
+    if not attempt.get("guard", True):
+        return None
+    settings = {key: value for key, value in (attempt.get("spike") or {}).items()}
+    if not settings.pop("enabled", True):
+        return None
+    return SpikeDetector(**{key: value for key, value in settings.items() if value is not None})

@@ -1,0 +1,1 @@
+"""Plain domain code of axolotl-runner: no Prefect, no axolotl, no network."""

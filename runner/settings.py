@@ -1,0 +1,209 @@
+"""The `runner:` block of a task file: every key, its type and its default in one place.
+
+Values come from YAML 1.1, where `1e1` is text and `yes` is true, or from code. So numbers may
+be text, a single word may stand for a list of one, and a refusal is always a sentence that says
+what was expected and what was found. The sentences carry no place: `runner.taskfile` adds it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from runner.values import (
+    class_path,
+    factor,
+    flag,
+    flag_or_text,
+    number,
+    one_of,
+    pattern,
+    refuse,
+    switch,
+    text,
+    text_list,
+    variable,
+    variable_name,
+    whole,
+)
+
+CloudName = Literal["runpod", "vast", "local"]
+CloudType = Literal["ALL", "SECURE", "COMMUNITY"]
+PodType = Literal["INTERRUPTABLE", "INTERRUPTIBLE", "RESERVED", "ON_DEMAND"]
+Notice = Literal["started", "spike", "resumed", "completed", "failed"]
+
+CLOUDS: tuple[CloudName, ...] = ("runpod", "vast", "local")
+NOTICES: tuple[Notice, ...] = ("started", "spike", "resumed", "completed", "failed")
+CLOUD_TYPES: tuple[CloudType, ...] = ("ALL", "SECURE", "COMMUNITY")
+POD_TYPES: tuple[PodType, ...] = ("INTERRUPTABLE", "INTERRUPTIBLE", "RESERVED", "ON_DEMAND")
+SPOT_TYPES = ("INTERRUPTABLE", "INTERRUPTIBLE")
+STORE = r"volume|(hf|s3)://[\w.-]+(/[\w./=-]*)?"
+STORE_WORDS = "hf://user/repository, s3://bucket/path or volume"
+NEVER = -1  # the proof of concept's word for "no timer" in stop_after and terminate_after
+
+Text = Annotated[str, BeforeValidator(text)]
+Flag = Annotated[bool, BeforeValidator(flag)]
+Positive = Annotated[float, BeforeValidator(number(above=0))]
+Count = Annotated[int, BeforeValidator(whole(least=1))]
+Amount = Annotated[int, BeforeValidator(whole(least=0))]
+Timer = Annotated[int, BeforeValidator(whole(least=1, also=NEVER))]
+Variable = Annotated[str, BeforeValidator(variable_name)]
+VariableValue = Annotated[str | None, BeforeValidator(variable)]
+Rung = Literal["replay", "skip"] | dict[str, str]  # the dict: {"learning_rate": "x0.5"}
+
+
+class Block(BaseModel):
+    """What all blocks share: frozen, and no key but the ones named here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class SpikeSettings(Block):
+    """When a loss curve counts as broken; a key left out keeps the detector's own default.
+
+    `sensitivity`: more is touchier. `patience`: log entries that a jump must last.
+    `warmup`: log entries at the start that raise no alarm. `strict_grad_norm`: a
+    single non-finite gradient norm is an alarm too. `threshold`: a loss above it for
+    `threshold_patience` log entries (not steps) is an alarm whatever the curve did before.
+    """
+
+    enabled: Flag = True
+    sensitivity: Positive | None = None
+    patience: Count | None = None
+    warmup: Amount | None = None
+    strict_grad_norm: Flag | None = None
+    threshold: Annotated[float, BeforeValidator(number())] | None = None
+    threshold_patience: Count | None = None
+
+    def detector_arguments(self) -> dict[str, float | int]:
+        """Keyword arguments for `pod.spikes.SpikeDetector`: only what the task file sets."""
+        values: dict[str, float | int | None] = {
+            "sensitivity": self.sensitivity,
+            "patience": self.patience,
+            "warmup": self.warmup,
+            "strict_grad_norm": self.strict_grad_norm,
+            "threshold": self.threshold,
+            "threshold_patience": self.threshold_patience,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def _rungs(value: object) -> object:
+    return [value] if isinstance(value, str | dict) else value
+
+
+def _rung(value: object) -> Rung:
+    if value == "replay":
+        return "replay"
+    if value == "skip":
+        return "skip"
+    if isinstance(value, dict) and set(value) == {"learning_rate"}:
+        return {"learning_rate": f"x{factor(value['learning_rate']):g}"}
+    raise refuse("replay | skip | {learning_rate: x0.5}", value)
+
+
+def _default_ladder() -> list[Rung]:
+    return ["replay", "skip", {"learning_rate": "x0.5"}]
+
+
+def rung_factor(rung: Rung) -> float:
+    """What a rung multiplies the learning rate by; 1.0 for replay and skip."""
+    return float(rung["learning_rate"][1:]) if isinstance(rung, dict) else 1.0
+
+
+class ResumeSettings(Block):
+    """What is tried after a loss spike: each rung one attempt, at most `max_attempts` of them."""
+
+    enabled: Flag = True
+    max_attempts: Count = 3
+    ladder: Annotated[list[Annotated[Rung, BeforeValidator(_rung)]], BeforeValidator(_rungs)] = (
+        Field(default_factory=_default_ladder)
+    )
+
+
+def _all_notices() -> list[Notice]:
+    return list(NOTICES)
+
+
+class NotifySettings(Block):
+    """Which events are told to whom: `block` names a Prefect notifier block."""
+
+    on: Annotated[
+        list[Annotated[Notice, BeforeValidator(one_of(*NOTICES))]], BeforeValidator(text_list)
+    ] = Field(default_factory=_all_notices)
+    block: Text | None = None
+    quiet: Flag = False  # true: no pictures and no mentions, one line of text per event
+
+
+def _local() -> list[CloudName]:
+    return ["local"]
+
+
+class RunnerSettings(Block):
+    """Everything the `runner:` block may say, with its defaults.
+
+    Money is in USD, `max_bid_per_gpu` and `max_price_per_hour` are per hour, the timers are in
+    seconds. Fields below the line are the proof of concept's; README says what each does here.
+    """
+
+    cloud: Annotated[
+        list[Annotated[CloudName, BeforeValidator(one_of(*CLOUDS))]], BeforeValidator(text_list)
+    ] = Field(default_factory=_local)
+    gpu: Annotated[list[Text], BeforeValidator(text_list)] = Field(default_factory=list)
+    gpu_count: Count = 1
+    spot: Flag = False
+    max_bid_per_gpu: Positive | None = None
+    max_price_per_hour: Positive = 5.0
+    budget: Positive | None = None
+    max_hours: Positive = 24.0
+    idle_minutes: Positive = 15.0
+    one_shot: Flag = True
+    checkpoint_store: Annotated[str, BeforeValidator(pattern(STORE, STORE_WORDS))] | None = None
+    spike: Annotated[SpikeSettings, BeforeValidator(switch)] = Field(default_factory=SpikeSettings)
+    resume: Annotated[ResumeSettings, BeforeValidator(switch)] = Field(
+        default_factory=ResumeSettings
+    )
+    notify: NotifySettings = Field(default_factory=NotifySettings)
+    log_eval: Flag = True
+    env: dict[Variable, VariableValue] = Field(default_factory=dict, repr=False)  # may hold secrets
+    image: Text | None = None
+    callbacks: Annotated[
+        list[Annotated[str, BeforeValidator(class_path)]], BeforeValidator(text_list)
+    ] = Field(default_factory=list)
+    # ---------------------------------------------------------------------------------------
+    entry: Text | None = None
+    template_id: Text | None = None
+    pod_type: Annotated[PodType, BeforeValidator(one_of(*POD_TYPES, upper=True))] | None = None
+    cloud_type: Annotated[CloudType, BeforeValidator(one_of(*CLOUD_TYPES, upper=True))] = "ALL"
+    container_disk_in_gb: Count = 50
+    volume_in_gb: Amount = 100
+    volume_mount_path: Annotated[
+        str, BeforeValidator(pattern(r"/[^\0]*", "an absolute path such as /workspace"))
+    ] = "/workspace"
+    min_vcpu_count: Count | None = None
+    min_memory_in_gb: Count | None = None
+    min_download: Amount | None = None
+    min_upload: Amount | None = None
+    stop_after: Timer | None = None
+    terminate_after: Timer | None = None
+    debug: Flag = False
+    deepspeed: Annotated[str | bool, BeforeValidator(flag_or_text)] | None = None
+    axolotl_git: Text | None = None
+    axolotl_git_branch: Text | None = None
+    axolotl_root: Text | None = None
+    prepare_ds_only: Flag = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _pod_type_means_spot(cls, values: object) -> object:
+        if not isinstance(values, dict) or not isinstance(values.get("pod_type"), str):
+            return values
+        spot = values["pod_type"].strip().upper() in SPOT_TYPES
+        return {"spot": True, **values} if spot else values
+
+    @model_validator(mode="after")
+    def _pod_type_agrees(self) -> RunnerSettings:
+        if self.pod_type in SPOT_TYPES and not self.spot:
+            raise refuse(f"spot: true, as pod_type {self.pod_type} says", self.spot)
+        return self

@@ -1,0 +1,105 @@
+"""How a run ends, whatever happens to its process.
+
+A run has ended when its outcome is decided, or when the server says Cancelling. Then its pods are given
+back, the report is written and people are told. A process that is merely told to stop, that loses the
+API, or that is killed decides nothing: it leaves everything as it is, and `revive` starts it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from prefect.exceptions import PrefectHTTPStatusError, TerminationSignal
+from prefect.states import Cancelled, Completed, Failed, State
+
+from runner.errors import Outcome, RunEnded, state_name
+from runner.locks import hold
+from tasks.logs import log
+from tasks.pod_run import is_cancelling
+from tasks.report import report
+from tasks.run import Run, open_run, parent_lock
+from tasks.standing import recall, remember
+from tasks.teardown import teardown
+
+
+class ApiLost(BaseException):
+    """The Prefect API is away: not an Exception, so that the run counts as crashed, not as failed."""
+
+
+@dataclass(frozen=True)
+class End:
+    """A decided outcome, its one-line reason, and the hub repository that holds the model."""
+
+    outcome: Outcome
+    reason: str
+    published: str | None = None
+
+
+def to_its_end(run_id: str, steps: Callable[[Run], str | None]) -> State[Any]:
+    """Run `steps` as the one living parent of this run and end the run; a decided run is only ended.
+
+    `steps` returns the hub repository of the model, if any, and raises RunEnded for every other outcome.
+    """
+    with hold(parent_lock(run_id), wait=True):
+        run = open_run(run_id)
+        end = decided(run_id) or _outcome(run, steps)
+        return finish(run, end)
+
+
+def decided(run_id: str) -> End | None:
+    """The outcome that was decided before this process began, None while the run is open."""
+    facts = recall(run_id)
+    if "outcome" not in facts:
+        return None
+    return End(facts["outcome"], facts.get("reason", ""), facts.get("published"))  # type: ignore[arg-type]
+
+
+def finish(
+    run: Run,
+    end: End,
+    *,
+    teardown: Callable[[str], Any] = teardown,
+    report: Callable[..., Any] = report,
+) -> State[Any]:
+    """Write the outcome down, give the pods back, report, tell; safe to repeat. Hooks pass the plain functions."""
+    remember(
+        run.id, {"outcome": end.outcome, "reason": end.reason, "published": end.published or ""}
+    )
+    if _keeps_pod(run, end):
+        log().warning("one_shot: false keeps the pod; idle_minutes and max_hours still hold")
+    else:
+        teardown(run.id)
+    report(run, end.outcome, end.reason, end.published)
+    return _state(end)
+
+
+def _outcome(run: Run, steps: Callable[[Run], str | None]) -> End:
+    try:
+        published = steps(run)
+    except RunEnded as ended:
+        return End(ended.outcome, str(ended))
+    except TerminationSignal:
+        if is_cancelling(run.id):
+            finish(run, End("cancelled", "cancelled by the user"))
+        raise
+    except (httpx.TransportError, PrefectHTTPStatusError) as away:
+        raise ApiLost(f"the Prefect API is away: {away}") from away
+    except Exception as bug:
+        log().exception("The run failed in our own code")
+        return End("crash", f"{type(bug).__name__}: {bug}")
+    return End("completed", "trained to the planned last step", published)
+
+
+def _keeps_pod(run: Run, end: End) -> bool:
+    return end.outcome != "cancelled" and recall(run.id).get("keep_pod") == "yes"
+
+
+def _state(end: End) -> State[Any]:
+    if end.outcome == "completed":
+        return Completed(message=end.reason)
+    if end.outcome == "cancelled":
+        return Cancelled(message=end.reason)
+    return Failed(name=state_name(end.outcome), message=end.reason)

@@ -1,0 +1,75 @@
+"""Tell people what happened to a run; a notice that can't be delivered warns and changes nothing."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from prefect import task
+from prefect.settings import PREFECT_UI_URL
+
+from blocks.notifier import load_notifier
+from runner.errors import Outcome
+from runner.notice import Kind, compose
+from runner.report import pod_cost
+from runner.settings import NotifySettings
+from tasks.run import Order, Run
+from tasks.standing import pods_of, recall, remember
+
+
+@task
+def tell(run: Run, order: Order, kind: Kind, reason: str, **facts: Any) -> None:
+    """Send one notice, once for each (kind, attempt), if the task file wants this kind."""
+    deliver(run, order.settings.notify, kind, reason, facts=facts)
+
+
+def deliver(
+    run: Run,
+    settings: NotifySettings,
+    kind: Kind,
+    reason: str,
+    *,
+    outcome: Outcome | None = None,
+    facts: dict[str, Any] | None = None,
+    log: str = "",
+) -> None:
+    """As `tell`, for hooks and the end of a run. A revived parent does not tell twice."""
+    known = recall(run.id)
+    mark = f"told.{run.generation}.{kind}.{(facts or {}).get('attempt', '')}"
+    if kind not in settings.on or mark in known:
+        return
+    notifier = load_notifier(settings.block, os.environ.get("AXR_NOTIFY_URLS"))
+    notice = compose(
+        kind,
+        run=run.id,
+        task=run.task_file,
+        reason=reason,
+        outcome=outcome,
+        cost_usd=cost_so_far(known),
+        link=ui_link(run.id),
+        facts=facts,
+        log=log,
+    )
+    notifier.deliver(notice)
+    remember(run.id, {mark: "yes"})
+
+
+def cost_so_far(known: dict[str, str]) -> float:
+    """USD over all pods of a run's facts, those that live billed until now."""
+    now = datetime.now(UTC)
+    return sum(
+        pod_cost(
+            datetime.fromisoformat(bill["created"]),
+            datetime.fromisoformat(bill["terminated"]) if bill["terminated"] else None,
+            bill["price_per_hour"],
+            now,
+        )
+        for bill in pods_of(known).values()
+    )
+
+
+def ui_link(run_id: str) -> str:
+    """Where the run is in the Prefect UI; empty when no UI is known."""
+    base = PREFECT_UI_URL.value()
+    return f"{base}/runs/flow-run/{run_id}" if base else ""

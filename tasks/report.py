@@ -1,0 +1,164 @@
+"""The end of a run in one file: report.json, report.md with the curve, and the same as an artifact in the UI."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from prefect import task
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.client.schemas.objects import FlowRun
+
+from runner.attempts import AttemptFacts
+from runner.curve import CurvePoint
+from runner.errors import ConfigError, Outcome
+from runner.home import home
+from runner.notice import Kind
+from runner.report import Attempt, PodBill, Report, Seconds, pod_cost, state_of, write_report
+from runner.report_page import report_curve, report_page
+from runner.settings import NotifySettings
+from tasks.notify import deliver, ui_link
+from tasks.run import Run, open_order
+from tasks.standing import api, attempts, children, pods_of, recall
+
+
+@task
+def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Path:
+    """Write the report of a run that has ended and tell people; safe to repeat."""
+    done = attempts(run.id)
+    made = make_report(run, outcome, reason, published, done)
+    log = "\n".join(done[-1].tail) if done and outcome != "completed" else ""
+    path = write_report(made, run.folder)
+    _write_page(run, made, done, log)
+    kind: Kind = "completed" if outcome == "completed" else "failed"
+    settings = _notify_settings(run.id)
+    deliver(run, settings, kind, reason, outcome=outcome, facts=_final(made), log=log)
+    return path
+
+
+def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> None:
+    """report.md beside report.json, and the same page as an artifact in the UI."""
+    points = curve(done)
+    links = {"Prefect UI": ui_link(run.id)}
+    (run.folder / "curve.png").write_bytes(report_curve(made, points))
+    page = report_page(made, points, links=links, picture="curve.png", log=log)
+    (run.folder / "report.md").write_text(page)
+    artifact = ArtifactCreate(
+        key=f"report-{run.id}",
+        type="markdown",
+        data=report_page(made, points, links=links, log=log),
+        flow_run_id=UUID(run.id),
+    )
+    prefect = api()
+    prefect.create_artifact(artifact)
+
+
+def make_report(
+    run: Run, outcome: Outcome, reason: str, published: str | None, done: list[AttemptFacts]
+) -> Report:
+    """The report, derived from Prefect alone: the run's labels and what its children said."""
+    now = datetime.now(UTC)
+    facts = recall(run.id)
+    pods = [_bill(pod_id, bill, now) for pod_id, bill in pods_of(facts).items()]
+    last = done[-1] if done else None
+    model = run.folder / "model"
+    return Report(
+        run=run.id,
+        task=run.task_file,
+        commit=run.commit,
+        state=state_of(outcome),
+        outcome=outcome,
+        reason=reason,
+        attempts=tuple(_attempt(attempt) for attempt in done),
+        final_step=last.last_step if last else None,
+        planned_steps=next((a.planned_steps for a in reversed(done) if a.planned_steps), None),
+        final_loss=last.final_loss if last else None,
+        model_dir=home().relative(model) if model.exists() and outcome == "completed" else None,
+        published=bool(published),
+        pods=tuple(pods),
+        cost_usd=sum(pod.cost_usd or 0.0 for pod in pods),
+        seconds=_seconds(run, facts, now),
+    )
+
+
+def curve(done: list[AttemptFacts]) -> list[CurvePoint]:
+    """The loss of all attempts, as far as the children's messages carry it."""
+    return [
+        CurvePoint(attempt.n, step, float(loss) if loss is not None else None)
+        for attempt in done
+        for step, loss in attempt.curve
+    ]
+
+
+def _attempt(facts: AttemptFacts) -> Attempt:
+    return Attempt(
+        n=facts.n,
+        pod=facts.pod,
+        cloud=facts.cloud,
+        from_checkpoint=facts.from_checkpoint,
+        first_step=facts.first_step,
+        last_step=facts.last_step,
+        outcome=facts.outcome,
+        onset_step=facts.onset_step,
+        alarm_step=facts.alarm_step,
+        rung=facts.rung,
+    )
+
+
+def _bill(pod_id: str, bill: dict[str, object], now: datetime) -> PodBill:
+    created = datetime.fromisoformat(str(bill["created"]))
+    ended = datetime.fromisoformat(str(bill["terminated"])) if bill["terminated"] else None
+    price = float(str(bill["price_per_hour"]))
+    return PodBill(
+        id=pod_id,
+        cloud=str(bill["cloud"]),
+        created=created,
+        terminated=ended,
+        price_per_hour=price,
+        cost_usd=pod_cost(created, ended, price, now),
+    )
+
+
+def _seconds(run: Run, facts: dict[str, str], now: datetime) -> Seconds:
+    """Phases from the labels; train and resume from the children: resume is the time between two attempts."""
+    noted = {key: float(facts[f"seconds.{key}"]) for key in PHASES if f"seconds.{key}" in facts}
+    trained = [child for child in children(run.id) if child.name.startswith("train-")]
+    return Seconds(**noted, **_train_seconds(trained), total=(now - run.began).total_seconds())
+
+
+PHASES = ("provision", "prepare", "publish", "teardown")
+
+
+def _train_seconds(trained: list[FlowRun]) -> dict[str, float]:
+    spans = [
+        (child.start_time, child.end_time)
+        for child in trained
+        if child.start_time and child.end_time
+    ]
+    found: dict[str, float] = {}
+    if spans:
+        found["train"] = sum((end - start).total_seconds() for start, end in spans)
+    if len(spans) > 1:
+        found["resume"] = sum(
+            max(0.0, (later[0] - earlier[1]).total_seconds())
+            for earlier, later in zip(spans, spans[1:], strict=False)
+        )
+    return found
+
+
+def _final(made: Report) -> dict[str, object]:
+    facts = {
+        "step": f"{made.final_step}/{made.planned_steps}",
+        "loss": made.final_loss,
+        "model": made.model_dir,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _notify_settings(run_id: str) -> NotifySettings:
+    """Who is told of the end; a task file that can't be read tells whoever is told by default."""
+    try:
+        return open_order(run_id).settings.notify
+    except ConfigError:
+        return NotifySettings()

@@ -1,0 +1,98 @@
+"""The run that a parent works for: its id, its task file, its lock, and when it must be over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+from blocks.clouds import cloud as cloud_named
+from runner.home import REPOSITORY, Home, home
+from runner.settings import RunnerSettings
+from runner.taskfile import TaskFile, parse_task_file, read_task_file
+from tasks.standing import api, recall, remember
+
+
+@dataclass(frozen=True)
+class Run:
+    """One task file being trained; `id` is the id of its `finetune` flow run.
+
+    `generation` counts how often somebody asked for it: 1, and one more for each `axolotl-runner resume`,
+    the last of which came after attempt `asked_after`.
+    """
+
+    id: str
+    task_file: str
+    commit: str | None
+    began: datetime
+    generation: int = 1
+    asked_after: int = 0
+
+    @property
+    def folder(self) -> Path:
+        return home().run(self.id)
+
+
+@dataclass(frozen=True)
+class Order:
+    """A checked task file and the clouds to ask, in order."""
+
+    task: TaskFile
+    clouds: tuple[str, ...]
+
+    @property
+    def settings(self) -> RunnerSettings:
+        return self.task.settings
+
+    @property
+    def hub_repository(self) -> str | None:
+        name = self.task.axolotl.get("hub_model_id")
+        return str(name) if name else None
+
+    def deadline(self, run: Run) -> datetime:
+        """When the run must be over, whatever happens: `max_hours` after it began."""
+        return run.began + timedelta(hours=self.settings.max_hours)
+
+
+def parent_lock(run_id: str, where: Home | None = None) -> Path:
+    """The file that the parent of this run holds as long as it lives."""
+    return (where or home()).locks / f"{run_id}.lock"
+
+
+def open_run(run_id: str) -> Run:
+    """The run of this id, from Prefect; the moment it began is written down once and survives its parents."""
+    prefect = api()
+    parameters = prefect.read_flow_run(UUID(run_id)).parameters
+    facts = recall(run_id)
+    began = facts.get("began")
+    if began is None:
+        began = datetime.now(UTC).isoformat()
+        remember(run_id, {"began": began})
+    return Run(
+        id=run_id,
+        task_file=str(parameters["task_file"]),
+        commit=parameters.get("commit"),
+        began=datetime.fromisoformat(began),
+        generation=int(facts.get("generation", "1")),
+        asked_after=int(facts.get("asked_after", "0")),
+    )
+
+
+def open_order(run_id: str) -> Order:
+    """The order that the run was started with; raises ConfigError with one clear message."""
+    prefect = api()
+    asked = prefect.read_flow_run(UUID(run_id)).parameters
+    return make_order(str(asked["task_file"]), asked.get("content"), asked.get("cloud"))
+
+
+def make_order(task_file: str, content: str | None = None, cloud: str | None = None) -> Order:
+    """Read a task file (its content when the caller sent it) and name every cloud it asks for. ConfigError."""
+    if content is not None:
+        task = parse_task_file(content, task_file)
+    else:
+        task = read_task_file(REPOSITORY / task_file, root=REPOSITORY)
+    clouds = (cloud,) if cloud else tuple(task.settings.cloud)
+    for name in clouds:
+        cloud_named(name)
+    return Order(task, clouds)

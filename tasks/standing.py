@@ -1,0 +1,123 @@
+"""Where a run stands, kept in Prefect alone: the labels of its flow run and the states of its children.
+
+A parent that is started again reads these before it calls anything, so nothing finished is repeated.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.settings import PREFECT_API_URL
+from prefect.states import State
+
+from blocks.cloud import Pod
+from runner.attempts import AttemptFacts, from_message, to_message
+from runner.errors import Outcome
+
+PREFIX = "axr."
+
+
+def api() -> SyncPrefectClient:
+    """The Prefect API. One client for the process: a new one costs 30 ms for its TLS settings alone."""
+    return _client(str(PREFECT_API_URL.value()))
+
+
+@functools.cache
+def _client(url: str) -> SyncPrefectClient:
+    opened = get_client(sync_client=True)
+    opened.__enter__()
+    return opened
+
+
+def remember(run: str, facts: Mapping[str, str | float]) -> None:
+    """Write facts to the run's labels; an existing one of the same name is replaced."""
+    prefect = api()
+    prefect.update_flow_run_labels(
+        UUID(run), {PREFIX + key: value for key, value in facts.items()}
+    )
+
+
+def recall(run: str) -> dict[str, str]:
+    """The facts of the run's labels; empty ones count as forgotten."""
+    prefect = api()
+    labels = prefect.read_flow_run(UUID(run)).labels
+    return {
+        key.removeprefix(PREFIX): str(value)
+        for key, value in labels.items()
+        if key.startswith(PREFIX) and value
+    }
+
+
+def tag(run: str) -> str:
+    """The tag that every flow run of this run carries."""
+    return f"run:{run}"
+
+
+def children(run: str) -> list[FlowRun]:
+    """The flow runs on pods of this run, oldest first."""
+    prefect = api()
+    found = prefect.read_flow_runs(
+        flow_run_filter=FlowRunFilter(tags=FlowRunFilterTags(all_=[tag(run)])),
+        sort=FlowRunSort.START_TIME_ASC,
+    )
+    return sorted(
+        (child for child in found if child.idempotency_key),
+        key=lambda child: child.created or _NEVER,
+    )
+
+
+_NEVER = datetime.max.astimezone()
+
+
+def attempts(run: str) -> list[AttemptFacts]:
+    """The finished attempts of this run, oldest first, from what its `train` children said."""
+    return [
+        _facts(child, child.state)
+        for child in children(run)
+        if child.name.startswith("train-") and child.state and child.state.is_final()
+    ]
+
+
+def leave_facts(flow_run_id: str, facts: AttemptFacts) -> None:
+    """Leave the facts where a cancelled flow, whose final message is Prefect's own, can still say them."""
+    prefect = api()
+    prefect.update_flow_run_labels(UUID(flow_run_id), {f"{PREFIX}facts": to_message(facts)})
+
+
+def _facts(child: FlowRun, state: State[object]) -> AttemptFacts:
+    """What the child said; a child that died without a word is a crash, a cancelled one cancelled."""
+    said = from_message(state.message) or from_message(str(child.labels.get(f"{PREFIX}facts", "")))
+    if said:
+        return said
+    reason = (state.message or "no word from the pod").partition("\n")[0]
+    outcome: Outcome = "cancelled" if state.is_cancelled() else "crash"
+    return AttemptFacts(int((child.idempotency_key or "").rpartition(":")[2]), outcome, reason)
+
+
+def remember_pod(pod: Pod, *, terminated: datetime | None = None) -> None:
+    """Write the pod to the run's labels: the bill outlives the pod."""
+    bill: dict[str, Any] = {
+        "cloud": pod.cloud,
+        "created": pod.created.isoformat(),
+        "terminated": terminated.isoformat() if terminated else None,
+        "price_per_hour": pod.price_per_hour,
+    }
+    remember(pod.run, {f"pod.{pod.id}": json.dumps(bill)})
+
+
+def pods_of(facts: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The pods in a run's facts: id → cloud, created, terminated, price_per_hour."""
+    return {
+        key.removeprefix("pod."): json.loads(value)
+        for key, value in facts.items()
+        if key.startswith("pod.")
+    }

@@ -1,0 +1,57 @@
+"""The steps that run on the pod, seen from the parent: start the child, watch over it, take its facts."""
+
+from __future__ import annotations
+
+from prefect import task
+from prefect.states import State
+
+from blocks.cloud import Pod
+from runner.attempts import AttemptFacts
+from runner.errors import TrainingFailed
+from runner.ladder import NextAttempt
+from tasks.children import follow, start_child
+from tasks.monitor import Monitor
+from tasks.run import Order, Run
+from tasks.standing import attempts
+from tasks.timing import timed
+
+
+@task
+def prepare(run: Run, order: Order, pod: Pod) -> None:
+    """Put the run's files on the pod and run the user's entry script."""
+    parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
+    child = start_child(run.id, "prepare", run.generation, parameters)
+    with timed(run.id, "prepare"):
+        _must_complete(follow(child, Monitor(run, order, pod)))
+
+
+@task
+def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
+    """One attempt on the pod, monitored; its facts, however it ended."""
+    parameters = {"run": run.id, "attempt": plan.n, "before": plan.before, "rung": plan.rung}
+    child = start_child(run.id, "train", plan.n, parameters)
+    follow(child, Monitor(run, order, pod))
+    return next(facts for facts in attempts(run.id) if facts.n == plan.n)
+
+
+@task
+def publish(run: Run, order: Order, pod: Pod) -> str | None:
+    """Gather the final weights on the pod and upload them; the hub repository, None when none was asked for."""
+    child = start_child(
+        run.id, "publish", run.generation, {"run": run.id, "repository": order.hub_repository}
+    )
+    with timed(run.id, "publish"):
+        state = follow(child, Monitor(run, order, pod))
+    _must_complete(state)
+    return state.message or None
+
+
+def _must_complete(state: State[object]) -> None:
+    if state.is_cancelled():
+        raise TrainingFailed("cancelled", "the step on the pod was cancelled")
+    if not state.is_completed():
+        raise TrainingFailed("crash", _one_line(state))
+
+
+def _one_line(state: State[object]) -> str:
+    return (state.message or state.name or "no word from the pod").partition("\n")[0]

@@ -1,0 +1,68 @@
+"""Give the run's pods back: let the child save, end the pod, confirm by a listing that it is gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from prefect import task
+from prefect.exceptions import ObjectNotFound
+
+from blocks.cloud import Pod
+from blocks.clouds import all_clouds, cloud_of
+from runner.errors import TryAgain
+from tasks.children import cancel_child
+from tasks.logs import log
+from tasks.retrying import patiently
+from tasks.standing import api, children, remember_pod
+from tasks.timing import timed
+
+# Inside Prefect's 30 s between a cancel and SIGKILL: the trainer's 20 s to save, and time to end the pod.
+CHILD_STOPS_WITHIN = 22.0
+
+
+@task(**patiently(times=8, factor=2))
+def teardown(run_id: str) -> list[Pod]:
+    """End every pod of the run; the pods that were there. TryAgain until their absence is confirmed."""
+    with timed(run_id, "teardown"):
+        return end_pods(run_id)
+
+
+def end_pods(run_id: str) -> list[Pod]:
+    """As `teardown`, for hooks and the sweep, which have no run context."""
+    for child in children(run_id):
+        if child.state and not child.state.is_final():
+            cancel_child(child, wait=CHILD_STOPS_WITHIN)
+    ended = []
+    for cloud in all_clouds():
+        pod = cloud.find(run_id)
+        if pod:
+            end_pod(pod)
+            ended.append(pod)
+    _remove_queue(run_id)
+    return ended
+
+
+def end_pod(pod: Pod) -> None:
+    """Terminate one pod and write down when it was confirmed gone."""
+    try:
+        cloud_of(pod).terminate(pod)
+    except TryAgain:
+        log().error(
+            "Pod %s on %s is not confirmed gone ($%.2f per hour). Terminate it manually if this goes on.",
+            pod.id,
+            pod.cloud,
+            pod.price_per_hour,
+        )
+        raise
+    remember_pod(pod, terminated=datetime.now(UTC))
+    log().info("Pod %s on %s is gone", pod.id, pod.cloud)
+
+
+def _remove_queue(run_id: str) -> None:
+    """The run's own work queue, which would pile up otherwise."""
+    prefect = api()
+    try:
+        queue = prefect.read_work_queue_by_name(f"axr-{run_id}", work_pool_name="pods")
+        prefect.delete_work_queue_by_id(queue.id)
+    except ObjectNotFound:
+        return

@@ -1,0 +1,1 @@
+"""Tests, emulators of the services we call, and faults for the trainer."""

@@ -1,0 +1,1 @@
+"""axolotl plugins that break training on purpose, each once and at a known step."""

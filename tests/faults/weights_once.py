@@ -1,0 +1,66 @@
+"""A fault for tests and the demo: the weights are ruined once, after a given optimizer step.
+
+In a task file: `plugins: [tests.faults.weights_once.WeightsOnce]` and `fault_step: 24`. It stands
+for what a bad batch or a failing GPU does: the loss jumps at the next step and stays high, and every
+checkpoint from then on is worthless. A marker beside the output folder makes it strike once a run,
+so the same steps trained again are clean.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from axolotl.integrations.base import BasePlugin
+from pydantic import BaseModel
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+NOISE = 6.0  # standard deviations of each matrix; gives a loss of about 8 where 3 was
+
+
+class WeightsOnceArgs(BaseModel):
+    """The keys that this plugin adds to axolotl's."""
+
+    fault_step: int = 24
+
+
+class WeightsOnce(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
+    """Ruin the weights after optimizer step `fault_step`, once per run."""
+
+    def get_input_args(self) -> str:
+        """Name the model of our keys for axolotl's validation."""
+        return "tests.faults.weights_once.WeightsOnceArgs"
+
+    def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
+        """Hang the fault into the trainer."""
+        marker = Path(cfg.output_dir).parent / "fault-weights-once"
+        trainer.add_callback(RuinWeights(cfg.fault_step, marker))
+
+
+class RuinWeights(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Adds noise to all matrices after one step, unless the marker says that it has happened."""
+
+    def __init__(self, step: int, marker: Path) -> None:
+        self.step = step
+        self.marker = marker
+
+    def on_step_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: torch.nn.Module | None = None,
+        **_: Any,
+    ) -> None:
+        """Strike."""
+        if model is None or state.global_step != self.step or self.marker.exists():
+            return
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.requires_grad and weight.dim() == 2:
+                    noise = torch.randn(weight.shape, generator=generator).to(weight)
+                    weight += NOISE * weight.std() * noise
+        self.marker.parent.mkdir(parents=True, exist_ok=True)
+        self.marker.touch()

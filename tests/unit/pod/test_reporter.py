@@ -1,0 +1,128 @@
+"""What an attempt reports, and what it has learnt from the attempts before it."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pod import events, ledger
+from pod.reporter import Reporter, number
+from pod.rundir import RunDir
+from pod.spikes import Alarm
+
+
+def make_reporter(path: Path, *, attempt: int = 1, writes: bool = True, **fields: Any) -> Reporter:
+    return Reporter(RunDir(path), {"attempt": attempt, **fields}, writes=writes)
+
+
+def take(reporter: Reporter, step: int, loss: float) -> Alarm | None:
+    return reporter.step(step, loss=loss, grad_norm=1.0, lr=0.001, epoch=0.1)
+
+
+def written(path: Path, kind: str) -> list[events.Event]:
+    return [event for event in events.read(RunDir(path).events)[0] if event["kind"] == kind]
+
+
+def smooth(step: int) -> float:
+    """A loss curve that falls and wobbles."""
+    return 2.0 + math.exp(-step / 20) + 0.02 * math.sin(step)
+
+
+def test_a_jump_raises_the_alarm_and_the_event_names_its_onset(tmp_path: Path) -> None:
+    """The alarm is in the file before anybody raises anything."""
+    reporter = make_reporter(tmp_path)
+    assert not any(take(reporter, step, smooth(step)) for step in range(1, 61))
+    alarms = [alarm for step in range(61, 75) if (alarm := take(reporter, step, 9.0))]
+    assert alarms
+    assert reporter.alarm(alarms[0]) == 61
+    (event,) = written(tmp_path, "alarm")
+    assert (event["onset_step"], event["alarm"]) == (61, "jump")
+    assert len(written(tmp_path, "step")) == 74
+
+
+@pytest.mark.parametrize(
+    ("logged", "logging_steps", "onset"),
+    [((10, 20, 30), 10, 21), ((28, 29, 30), 1, 30), ((10, 30), 1, 30), ((29, 30), 10, 30)],
+)
+def test_an_entry_stands_for_all_steps_since_the_one_before(
+    tmp_path: Path, logged: tuple[int, ...], logging_steps: int, onset: int
+) -> None:
+    """With logging_steps 10 the entry of step 30 may have gone wrong at 21, so checkpoint-25 is suspect."""
+    reporter = make_reporter(tmp_path)
+    for step in logged:
+        take(reporter, step, 2.0)
+    alarm = Alarm(onset_step=30, step=30, kind="jump", reason="up")
+    assert reporter.alarm(alarm, logging_steps=logging_steps) == onset
+
+
+def test_a_later_attempt_is_warm_and_does_not_fire_on_old_history(tmp_path: Path) -> None:
+    """It knows the curve up to its checkpoint: a return to it is fine, a jump in its first steps is not."""
+    first = make_reporter(tmp_path)
+    for step in range(1, 61):
+        take(first, step, smooth(step))
+    for step in range(61, 75):
+        take(first, step, 9.0)
+    good = make_reporter(tmp_path, attempt=2, from_checkpoint=60)
+    assert not any(take(good, step, smooth(step)) for step in range(61, 100))
+    bad = make_reporter(tmp_path, attempt=3, from_checkpoint=60)
+    assert any(take(bad, step, 9.0) for step in range(61, 75))
+
+
+@pytest.mark.parametrize("settings", [{"guard": False}, {"spike": {"enabled": False}}])
+def test_the_guard_can_be_switched_off(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """Everything is still reported."""
+    reporter = make_reporter(tmp_path, **settings)
+    assert not any(take(reporter, step, 2.0 if step < 50 else 90.0) for step in range(1, 90))
+    assert len(written(tmp_path, "step")) == 89
+
+
+def test_spike_settings_reach_the_detector(tmp_path: Path) -> None:
+    """Keys that the task file leaves out keep the detector's own defaults."""
+    reporter = make_reporter(tmp_path, spike={"threshold": 5.0, "threshold_patience": None})
+    assert reporter.detector is not None
+    assert reporter.detector.threshold == 5.0
+    assert reporter.detector.threshold_patience == 3
+
+
+def test_other_ranks_think_but_do_not_write(tmp_path: Path) -> None:
+    """All ranks come to the same alarm; the file has one writer."""
+    reporter = make_reporter(tmp_path, writes=False)
+    for step in range(1, 61):
+        take(reporter, step, smooth(step))
+    assert any(take(reporter, step, 9.0) for step in range(61, 75))
+    reporter.save(60)
+    assert not RunDir(tmp_path).events.exists()
+
+
+def test_a_save_is_reported_recorded_and_kept(tmp_path: Path) -> None:
+    """Health is what the detector thinks at that moment."""
+    run_dir = RunDir(tmp_path)
+    reporter = make_reporter(tmp_path, rung={"kind": "replay"})
+    for step in range(1, 41):
+        take(reporter, step, smooth(step))
+        if step % 20 == 0:
+            folder = run_dir.out / f"checkpoint-{step}"
+            folder.mkdir(parents=True)
+            (folder / "trainer_state.json").write_text("{}")
+            (folder / "adapter_model.bin").write_bytes(b"weights")
+            reporter.save(step)
+    reporter.recorder.close()
+    assert [(e["checkpoint"], e["health"]) for e in written(tmp_path, "save")] == [
+        ("checkpoint-20", "healthy"),
+        ("checkpoint-40", "healthy"),
+    ]
+    assert [(c.step, c.health, c.rung) for c in ledger.checkpoints(run_dir)] == [
+        (20, "healthy", {"kind": "replay"}),
+        (40, "healthy", {"kind": "replay"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1, 1.0), ("1.5", 1.5), (None, None), ("n/a", None), ("inf", math.inf)]
+)
+def test_log_values_become_numbers(value: object, expected: float | None) -> None:
+    """Trainers log numbers, texts of numbers, and words."""
+    assert number(value) == expected
