@@ -1,12 +1,15 @@
 """The Cloud interface: what the rest of the project knows of a place that has pods.
 
-Six verbs: `create`, `find`, `list_ours`, `status`, `terminate`, `price`. Each cloud is a folder beside
-this file, its client apart from its mapping. The contract that every cloud keeps:
+Six verbs: `create`, `find`, `list_ours`, `status`, `terminate`, `price`. Each cloud is a folder
+beside this file, its client apart from its mapping. The contract that every cloud keeps:
 
-- a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists elsewhere
+- a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists
+  elsewhere
 - `create` looks first: one run never has two pods; a stopped pod of the run is started again
-- `list_ours` raises when it could not see everything; an empty list means that nothing of ours is there
-- `terminate` returns only after a successful listing no longer holds the pod; a missing pod is a success
+- `list_ours` raises when it could not see everything; an empty list means that nothing of ours is
+  there
+- `terminate` returns only after a successful listing no longer holds the pod; a missing pod is a
+  success
 - only pods named `axr-…` are ever touched
 """
 
@@ -62,7 +65,10 @@ class PodOrder:
 
 @dataclass(frozen=True)
 class PodStatus:
-    """One look at a pod; None is unknown, never zero. Percentages 0–100, memory in bytes, uptime in seconds."""
+    """One look at a pod; None is unknown, never zero.
+
+    Percentages 0–100, memory in bytes, uptime in seconds.
+    """
 
     phase: PodPhase
     uptime: float | None = None
@@ -75,10 +81,14 @@ class PodStatus:
 class Cloud(Protocol):
     """A place that has pods. Errors are those of `runner.errors`."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The word of task files."""
 
     def create(self, order: PodOrder) -> Pod:
-        """The pod of the order's run: the one that exists, else a new one. NoCapacity, OutOfFunds, CreateFailed."""
+        """The pod of the order's run: the one that exists, else a new one. NoCapacity, OutOfFunds,
+        CreateFailed.
+        """
 
     def find(self, run: str) -> Pod | None:
         """The pod of this run, None when a successful listing does not hold it."""
@@ -90,7 +100,7 @@ class Cloud(Protocol):
         """Phase and telemetry; PodLost when a successful look-up does not find it."""
 
     def terminate(self, pod: Pod) -> None:
-        """End the pod and confirm that it is gone; raises TryAgain while that can't be confirmed."""
+        """End the pod and confirm that it is gone; TryAgain while that can't be confirmed."""
 
     def price(self, order: PodOrder) -> float:
         """USD per hour that the order would cost here."""

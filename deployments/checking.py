@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from runner.errors import ConfigError
@@ -10,22 +11,33 @@ from runner.finding import Finding
 from runner.taskfile import TaskFileError, read_task_file
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What was found in one file; `verdict` is ok, warn or stop."""
+
+    file: str
+    verdict: str
+    findings: tuple[Finding, ...]
+
+
 def check_files(files: list[Path], *, as_json: bool) -> int:
     """Check each file; 0 when all are ok or only warned about, 2 when one must be stopped."""
     results = [_check(file) for file in files]
     if as_json:
-        print(json.dumps(results, indent=2))
-    else:
-        for result in results:
-            print(f"{result['file']}: {result['verdict']}")
-            for finding in result["findings"]:
-                print(
-                    f"  {finding['line']}:{finding['column']} {finding['message']} — {finding['hint']}"
-                )
-    return 2 if any(result["verdict"] == "stop" for result in results) else 0
+        print(json.dumps([asdict(result) for result in results], indent=2))
+        return _code(results)
+    for result in results:
+        print(f"{result.file}: {result.verdict}")
+        for finding in result.findings:
+            print(f"  {finding}")
+    return _code(results)
 
 
-def _check(file: Path) -> dict[str, object]:
+def _code(results: list[Checked]) -> int:
+    return 2 if any(result.verdict == "stop" for result in results) else 0
+
+
+def _check(file: Path) -> Checked:
     try:
         findings: tuple[Finding, ...] = tuple(read_task_file(file).warnings)
     except TaskFileError as error:
@@ -34,8 +46,4 @@ def _check(file: Path) -> dict[str, object]:
         findings = (Finding(1, 1, "", "stop", "config", str(error), ""),)
     levels = {finding.level for finding in findings}
     verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
-    return {
-        "file": str(file),
-        "verdict": verdict,
-        "findings": [vars(finding) for finding in findings],
-    }
+    return Checked(str(file), verdict, findings)

@@ -1,7 +1,7 @@
 """The command line: thin over Prefect's API, which has all of this too.
 
-Exit codes: 0 completed or ok, 1 the run ended otherwise, 2 bad input, 130 interrupted.
-Prefect is imported after the control side's address is known, since it reads its settings at import.
+Exit codes: 0 completed or ok, 1 the run ended otherwise, 2 bad input, 130 interrupted. Prefect is
+imported after the control side's address is known, since it reads its settings at import.
 """
 
 from __future__ import annotations

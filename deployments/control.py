@@ -29,7 +29,9 @@ class Control:
 
 
 def environment(where: Home) -> dict[str, str]:
-    """The variables that all processes of the control side share; Prefect's home is ours, not the user's."""
+    """The variables that all processes of the control side share; Prefect's home is ours, not the
+    user's.
+    """
     settings = {
         "AXR_HOME": str(where.path),
         "PREFECT_HOME": str(where.prefect),
@@ -81,7 +83,9 @@ def up(where: Home) -> Control:
 
 
 def down(where: Home) -> bool:
-    """Take the control side down; False when it was not up. Pods and what they train are left alone."""
+    """Take the control side down; False when it was not up. Pods and what they train are left
+    alone.
+    """
     control = running(where)
     if control:
         control.processes["keeper"].end(grace=40.0)

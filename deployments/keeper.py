@@ -1,8 +1,10 @@
-"""Keeps the control side running: the Prefect server (unless one is configured) and the control workers.
+"""Keeps the control side running: the Prefect server (unless one is configured) and the control
+workers.
 
-One process, started by `axolotl-runner up`. Whatever dies is started again, after `revive`; so a killed
-worker, parent or server costs a run a few seconds. SIGTERM ends all of it and leaves pods as they are:
-the next `up` finds their runs and goes on. A machine with systemd needs no keeper, see the README.
+One process, started by `axolotl-runner up`. Whatever dies is started again, after `revive`; so a
+killed worker, parent or server costs a run a few seconds. SIGTERM ends all of it and leaves pods as
+they are: the next `up` finds their runs and goes on. A machine with systemd needs no keeper, see
+the README.
 """
 
 from __future__ import annotations
@@ -172,7 +174,9 @@ def _wait_for_api(stopping: list[int]) -> None:
 
 
 def _port(where: Home) -> int:
-    """The port of last time, else Prefect's usual 4200, else any; links into the UI stay true that way."""
+    """The port of last time, else Prefect's usual 4200, else any; links into the UI stay true that
+    way.
+    """
     record = where.path / "port"
     wanted = int(record.read_text()) if record.exists() else 4200
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Processes that are remembered in a file: a pid alone may have been given to somebody else since."""
+"""Processes remembered in a file: a pid alone may have been given to somebody else since."""
 
 from __future__ import annotations
 

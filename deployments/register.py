@@ -15,7 +15,8 @@ from blocks.notifier import Notifier
 from runner.home import REPOSITORY
 from tasks.standing import api
 
-# At most this many runs, and so pods, at once for the whole installation; the rest waits in the queue.
+# At most this many runs, and so pods, at once for the whole installation; the rest waits in the
+# queue.
 MOST_RUNS_AT_ONCE = 4
 QUEUES: dict[str, int | None] = {"runs": MOST_RUNS_AT_ONCE, "service": None}
 STAMP = "axr_registered"

@@ -1,7 +1,7 @@
 """Set going again what died: parents on the control machine, followers on a pod.
 
-Dead is who does not hold the lock of its run; see runner.locks. It runs before every worker start and
-in the sweep. On a pod: `python -m deployments.revive --queue axr-<run>`.
+Dead is who does not hold the lock of its run; see runner.locks. It runs before every worker start
+and in the sweep. On a pod: `python -m deployments.revive --queue axr-<run>`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,15 @@ def revive_parents() -> list[str]:
         deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["finetune"])),
         flow_run_filter=_unfinished(StateType.RUNNING, StateType.CRASHED, StateType.PENDING),
     )
-    # Only a crash that left the outcome open, or its ending undone, is worth reviving; both look alike.
+    # Only a crash that left the outcome open, or its ending undone, is worth reviving; both look
+    # alike.
     return _set_going(found, lambda run: parent_lock(str(run.id)))
 
 
 def revive_followers(queue: str) -> list[str]:
-    """Set every dead flow run of this pod's queue going again; crashed ones are the parent's to judge."""
+    """Set every dead flow run of this pod's queue going again; crashed ones are the parent's to
+    judge.
+    """
     run = queue.removeprefix("axr-")
     prefect = api()
     found = prefect.read_flow_runs(

@@ -1,4 +1,6 @@
-"""Starting, cancelling and resuming runs from the command line, through the same deployments as the UI."""
+"""Starting, cancelling and resuming runs from the command line, through the same deployments as the
+UI.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ FINETUNE = "finetune/finetune"
 def run_file(file: Path, *, cloud: str | None, watch: bool, cancel_on_interrupt: bool) -> int:
     """Start a run of `file`; with `watch`, follow it to its end.
 
-    A file that can't be a task file is refused at once with one message. When the control side is up,
-    the run is created nevertheless, so that the refusal stands in the UI too, as ConfigError.
+    A file that can't be a task file is refused at once with one message. When the control side is
+    up, the run is created nevertheless, so that the refusal stands in the UI too, as ConfigError.
     """
     was_up = control.running(home()) is not None
     try:
@@ -31,9 +33,7 @@ def run_file(file: Path, *, cloud: str | None, watch: bool, cancel_on_interrupt:
     run_id = _create(file, cloud)
     print(f"run {run_id} · {_ui()}/runs/flow-run/{run_id}")
     if not watch:
-        print(
-            f"follow it: axolotl-runner logs {run_id[:8]} · stop it: axolotl-runner cancel {run_id[:8]}"
-        )
+        print(f"follow it: axolotl-runner logs {run_id} · stop it: axolotl-runner cancel {run_id}")
         return 0
     from deployments.watching import watch_run
 
@@ -60,7 +60,9 @@ def cancel_run(wanted: str) -> int:
 
 
 def resume_run(wanted: str, *, watch: bool) -> int:
-    """Set a run that has ended going again; its next attempt starts from the last healthy checkpoint."""
+    """Set a run that has ended going again; its next attempt starts from the last healthy
+    checkpoint.
+    """
     from prefect.states import Scheduled
 
     from deployments.watching import find_run, watch_run
@@ -86,9 +88,7 @@ def resume_run(wanted: str, *, watch: bool) -> int:
     prefect = api()
     from uuid import UUID
 
-    prefect.set_flow_run_state(
-        UUID(run_id), Scheduled(message="resumed by the user"), force=True
-    )
+    prefect.set_flow_run_state(UUID(run_id), Scheduled(message="resumed by the user"), force=True)
     print(f"run {run_id} goes on")
     return watch_run(run_id, cancel_on_interrupt=False) if watch else 0
 
@@ -115,7 +115,7 @@ def _name(file: Path) -> str:
 
 
 def _content(file: Path) -> str | None:
-    """The file's text, None when it has none that could be sent: then the flow says what is wrong."""
+    """The file's text; None when none could be sent: then the flow says what is wrong."""
     try:
         return file.read_text(encoding="utf-8") if file.stat().st_size <= MAX_BYTES else None
     except (OSError, UnicodeDecodeError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from prefect.client.schemas.filters import (
@@ -13,7 +14,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterName,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.client.schemas.sorting import ArtifactSort, FlowRunSort
 from prefect.states import Cancelled, Cancelling
 
@@ -40,9 +41,7 @@ def watch_run(run_id: str, *, cancel_on_interrupt: bool) -> int:
     except KeyboardInterrupt:
         show.end()
         if not cancel_on_interrupt:
-            print(
-                f"no longer watching; the run goes on. Cancel it: axolotl-runner cancel {run_id[:8]}"
-            )
+            print(f"no longer watching; the run goes on. Cancel it: axolotl-runner cancel {run_id}")
             return 130
         print("cancelling: the trainer saves a checkpoint, the pod is given back …")
         request_cancel(run_id)
@@ -58,7 +57,7 @@ def watch_run(run_id: str, *, cancel_on_interrupt: bool) -> int:
 
 
 def find_run(wanted: str) -> str:
-    """The id of the `finetune` run that starts with `wanted`; ConfigError when none or several do."""
+    """The id of the one run that starts with `wanted`; ConfigError when none or several do."""
     prefect = api()
     recent = prefect.read_flow_runs(
         deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["finetune"])),
@@ -79,7 +78,7 @@ def request_cancel(run_id: str) -> bool:
     state = prefect.read_flow_run(UUID(run_id)).state
     if state is None or state.is_final():
         return False
-    wanted = Cancelled() if state.is_scheduled() else Cancelling()
+    wanted: State[Any] = Cancelled() if state.is_scheduled() else Cancelling()
     prefect.set_flow_run_state(UUID(run_id), wanted)
     return True
 

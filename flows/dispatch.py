@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from prefect import flow
+from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from prefect.logging import get_run_logger
 
@@ -32,5 +33,5 @@ def dispatch(repository: str, commit: str, files: list[dict[str, Any]]) -> int:
             as_subflow=False,
             timeout=0,
         )
-        get_run_logger().info("%s → run %s", file["path"], started.id)
+        get_run_logger().info("%s → run %s", file["path"], cast(FlowRun, started).id)
     return len(files)

@@ -1,14 +1,14 @@
-"""The life of one run: check, provision, prepare, train, resume after a spike, publish; then the end."""
+"""The life of one run: check, provision, prepare, train, resume after a spike, publish; then the
+end.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from prefect import flow
-from prefect.client.schemas.objects import Flow as FlowObject
-from prefect.client.schemas.objects import FlowRun
+from prefect import Flow, flow
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
-from prefect.states import State
 
 from flows.resume import resume
 from runner.errors import TrainingFailed
@@ -24,8 +24,8 @@ from tasks.steps import prepare, publish, train
 from tasks.teardown import teardown
 
 
-def finish_cancelled(flow: FlowObject, flow_run: FlowRun, state: State[Any]) -> None:
-    """Finish a teardown that Prefect's 30 seconds cut short, or that a killed parent never began."""
+def finish_cancelled(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Finish a teardown that Prefect's 30 seconds cut short or a killed parent never began."""
     finish(
         open_run(str(flow_run.id)),
         End("cancelled", "cancelled by the user"),

@@ -1,7 +1,7 @@
 """The three flows that run on the pod, through its Prefect worker: prepare, train, publish.
 
-Their returned states carry facts for the parent in the message, since results stay on the pod's disk.
-They have no retries: a flow with retries turns a custom failed state into AwaitingRetry.
+Their returned states carry facts for the parent in the message, since results stay on the pod's
+disk. They have no retries: a flow with retries turns a custom failed state into AwaitingRetry.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
+from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed, State
+from prefect.states import Completed, Failed
 
 from pod import trainer
 from pod.rundir import RunDir
 from runner.attempts import to_message
 from runner.errors import RunEnded, state_name
+from runner.report import Rung
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
@@ -24,7 +26,8 @@ from tasks.standing import leave_facts
 from tasks.trainer import Plan, follow_trainer, read_facts, start_or_attach
 from tasks.upload import gather_model, upload
 
-# Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk before.
+# Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk
+# before.
 SAVE_WITHIN = 20.0
 
 
@@ -42,7 +45,7 @@ def prepare(run: str, task_file: str, content: str) -> State[Any]:
 
 @flow(name="train", log_prints=True)
 def train(
-    run: str, attempt: int, before: int | None = None, rung: dict[str, Any] | None = None
+    run: str, attempt: int, before: int | None = None, rung: Rung | None = None
 ) -> State[Any]:
     """Train once: start the trainer or attach to it, follow it, and say how it ended."""
     plan = Plan(attempt, before, rung)
@@ -70,7 +73,9 @@ def publish(run: str, repository: str | None = None) -> State[Any]:
 
 
 def _stop_if_cancelled(folder: RunDir, plan: Plan) -> None:
-    """A cancelled run stops its trainer, which saves first; a follower that is merely told to stop detaches."""
+    """A cancelled run stops its trainer, which saves first; a follower that is merely told to stop
+    detaches.
+    """
     if not is_cancelling(str(flow_run.id)):
         return
     living = trainer.find(folder)

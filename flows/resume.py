@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prefect import flow
 
 from runner.attempts import AttemptFacts
 from runner.ladder import NextAttempt
+from runner.report import Rung
 from tasks.notify import tell
 from tasks.provision import provision
 from tasks.run import open_order, open_run
@@ -21,9 +20,11 @@ def resume(
     why: str,
     from_checkpoint: int | None,
     before: int | None,
-    rung: dict[str, Any],
+    rung: Rung | None,
 ) -> AttemptFacts:
-    """Train again from a checkpoint before the trouble; `before` is the step where the trouble began."""
+    """Train again from a checkpoint before the trouble; `before` is the step where the trouble
+    began.
+    """
     this, order = open_run(run), open_order(run)
     pod = provision(this, order)
     tell(this, order, "resumed", why, attempt=attempt, from_checkpoint=from_checkpoint)

@@ -1,4 +1,6 @@
-"""The periodic look at all pods: dead parents are revived, pods without a living run are given back."""
+"""The periodic look at all pods: dead parents are revived, pods without a living run are given
+back.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def append(
-    path: Path, kind: str, attempt: int, step: int, *, t: float | None = None, **fields: object
+    path: Path, kind: str, attempt: int, step: int, *, t: float | None = None, **fields: Any
 ) -> None:
     """Append one event to `path` in a single write; `t` defaults to now (unix seconds)."""
     now = time.time() if t is None else t

@@ -22,7 +22,10 @@ def watch(
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait for `deadline` (Unix seconds), then call `end`. Short sleeps, so that a stepped clock is noticed."""
+    """Wait for `deadline` (Unix seconds), then call `end`.
+
+    Short sleeps, so that a stepped clock is noticed.
+    """
     while clock() < deadline:
         sleep(min(LOOK_EVERY, max(0.0, deadline - clock())))
     end()

@@ -145,7 +145,7 @@ def pick(run_dir: RunDir, *, before: int | None = None) -> Checkpoint | None:
 
 
 def checkpoints(run_dir: RunDir) -> list[Checkpoint]:
-    """Return the checkpoints whose structure is sound, oldest first; suspect ones are among them."""
+    """Return the checkpoints whose structure is sound, oldest first, suspect ones too."""
     found = {**_checkpoints(run_dir.kept), **_checkpoints(run_dir.out)}
     return [
         _described(step, path)

@@ -1,4 +1,4 @@
-"""What a trainer's log says to a person: its useful last lines, and the line that names the error."""
+"""What a trainer's log says to a person: its useful last lines, and the one naming the error."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class Reporter:
             if self.detector.update(event["step"], loss, grad_norm) is not None:
                 self.detector.reset()  # old history never stops a new attempt
 
-    def _append(self, kind: str, step: int, **fields: object) -> None:
+    def _append(self, kind: str, step: int, **fields: Any) -> None:
         if self.writes:
             events.append(self.run_dir.events, kind, self.attempt, step, **fields)
 
@@ -149,7 +149,7 @@ def number(value: Any) -> float | None:
 def _detector(attempt: dict[str, Any]) -> SpikeDetector | None:
     if not attempt.get("guard", True):
         return None
-    settings = {key: value for key, value in (attempt.get("spike") or {}).items()}
+    settings = dict(attempt.get("spike") or {})
     if not settings.pop("enabled", True):
         return None
     return SpikeDetector(**{key: value for key, value in settings.items() if value is not None})

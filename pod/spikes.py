@@ -115,15 +115,11 @@ class SpikeDetector:
         bad_norm = grad_norm is not None and not math.isfinite(grad_norm)
         new = last._replace(step=step, value=None, accepted=False)
         if bad_loss or bad_norm:
-            new = new._replace(
-                bad=last.bad + (2 if bad_loss else 1), bad_onset=last.bad_onset or step
-            )
+            new = new._replace(bad=last.bad + (2 if bad_loss else 1), bad_onset=last.bad_onset or step)
         else:
             new = new._replace(bad=0, bad_onset=None)
         if loss == 0.0:
-            new = new._replace(
-                zeros=last.zeros + (2 if bad_norm else 1), zero_onset=last.zero_onset or step
-            )
+            new = new._replace(zeros=last.zeros + (2 if bad_norm else 1), zero_onset=last.zero_onset or step)
         else:
             new = new._replace(zeros=0, zero_onset=None)
         if self.threshold is not None and loss is not None and loss > self.threshold:
@@ -138,16 +134,12 @@ class SpikeDetector:
         elif new.bad >= 4 or (self.strict_grad_norm and bad_norm):
             self._raise(new.bad_onset, step, "nonfinite", f"loss {loss}, grad_norm {grad_norm}")
         elif new.over and new.over >= self.threshold_patience:
-            self._raise(
-                new.over_onset, step, "jump", f"loss {loss} above threshold {self.threshold}"
-            )
+            self._raise(new.over_onset, step, "jump", f"loss {loss} above threshold {self.threshold}")
         elif new.evidence > 14.0 / self.sensitivity:
             self._raise(new.onset, step, "jump", f"loss rose to {loss}")
 
     def _weigh(self, new: _Entry, last: _Entry, loss: float) -> _Entry:
-        window = [
-            e.value for e in self._entries[-3 * _WINDOW :] if e.accepted and e.value is not None
-        ]
+        window = [e.value for e in self._entries[-3 * _WINDOW :] if e.accepted and e.value is not None]
         window = window[-_WINDOW:]
         if len(window) < self.warmup:
             return new._replace(value=loss, accepted=True)

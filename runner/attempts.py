@@ -1,8 +1,8 @@
 """What one attempt did, and how it travels from the pod to the parent.
 
 A child's results stay on its pod's disk; only its state's name and message reach the parent. So the
-message is written for people (reason, last lines of the log) and carries the facts as one line of JSON
-at its end.
+message is written for people (reason, last lines of the log) and carries the facts as one line of
+JSON at its end.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from runner.errors import Outcome
-
-Rung = dict[str, str | float | int]
+from runner.report import Rung
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,11 @@ class CheckpointFact:
 
 @dataclass(frozen=True)
 class AttemptFacts:
-    """One pass of the trainer. Steps are 1-based and inclusive, None if none; the curve is (step, loss),
-    a loss that is not finite as text: JSON has no NaN."""
+    """One pass of the trainer.
+
+    Steps are 1-based and inclusive, None if none; the curve is (step, loss), a loss that is not
+    finite as text: JSON has no NaN.
+    """
 
     n: int
     outcome: Outcome

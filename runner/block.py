@@ -56,7 +56,7 @@ def read_block(source: Source, entry: Entry) -> RawBlock:
         at = entry.key_span.place
         block.findings.append(stop("wrong-type", message, hint, key=entry.name, at=at))
         return block
-    block.values = _Reader(source, block).mapping(entry.value, (entry.name,))
+    block.values = _Reader(block).mapping(entry.value, (entry.name,))
     return block
 
 
@@ -100,8 +100,7 @@ def dotted(path: Path) -> str:
 class _Reader:
     """Nodes to plain values, scalars as written."""
 
-    def __init__(self, source: Source, block: RawBlock) -> None:
-        self.source = source
+    def __init__(self, block: RawBlock) -> None:
         self.block = block
 
     def mapping(self, node: MappingNode, path: Path) -> dict[str, object]:
@@ -109,7 +108,7 @@ class _Reader:
         own: dict[str, object] = {}
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                self._stop("key", path, "a list or mapping as a key", "use text as the key")
+                self._stop("key", path, key, "a list or mapping as a key", "use text as the key")
             elif key.tag == YAML_TAG + "merge":
                 merged = {**self._merge(value, path), **merged}
             elif path[1:] == ("env",) or not _is_null(value):
@@ -119,7 +118,7 @@ class _Reader:
     def value(self, node: Node, path: Path) -> object:
         if node.tag not in _KNOWN:
             tag = node.tag.removeprefix(YAML_TAG)
-            self._stop("tag", path, f"the tag {tag} is not allowed", "write a plain value")
+            self._stop("tag", path, node, f"the tag {tag} is not allowed", "write a plain value")
         if isinstance(node, MappingNode):
             return self.mapping(node, path)
         if isinstance(node, SequenceNode):
@@ -127,18 +126,19 @@ class _Reader:
         if _is_null(node):
             return None
         if node.tag == YAML_TAG + "bool":
-            return self._truth(str(node.value), path)
+            return self._truth(node, path)
         return str(node.value)
 
-    def _truth(self, written: str, path: Path) -> object:
+    def _truth(self, node: Node, path: Path) -> object:
+        written = str(node.value)
         if written.lower() in ("true", "false"):
             return written.lower() == "true"
         if path[1:2] != ("env",):
             return written.lower() in ("yes", "on")
         message = f"{dotted(path)}: YAML 1.1 reads {written} as a truth value; it is kept as text"
-        at = self.source.place(path)
+        hint = "put it in quotes"
         self.block.findings.append(
-            warn("yaml-1.1", message, "put it in quotes", key=dotted(path), at=at)
+            warn("yaml-1.1", message, hint, key=dotted(path), at=_place(node))
         )
         return written
 
@@ -149,12 +149,16 @@ class _Reader:
             if isinstance(part, MappingNode):
                 merged = {**self.mapping(part, path), **merged}
             else:
-                self._stop("merge", path, "<< of something that is no mapping", "write it out")
+                self._stop("merge", path, part, "<< of no mapping", "write it out")
         return merged
 
-    def _stop(self, code: str, path: Path, message: str, hint: str) -> None:
-        key, at = dotted(path), self.source.place(path)
-        self.block.findings.append(stop(code, f"{key}: {message}", hint, key=key, at=at))
+    def _stop(self, code: str, path: Path, node: Node, message: str, hint: str) -> None:
+        key = dotted(path)
+        self.block.findings.append(stop(code, f"{key}: {message}", hint, key=key, at=_place(node)))
+
+
+def _place(node: Node) -> tuple[int, int]:
+    return node.start_mark.line + 1, node.start_mark.column + 1
 
 
 def _is_null(node: Node) -> bool:

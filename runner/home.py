@@ -1,4 +1,5 @@
-"""Where things lie on the control machine: one folder, `AXR_HOME`, default `.runner/` in the repository.
+"""Where things lie on the control machine: one folder, `AXR_HOME`, default `.runner/` in the
+repository.
 
 prefect/   Prefect's home: its SQLite database, never the user's own ~/.prefect
 pods/      one folder for each local pod
@@ -54,7 +55,9 @@ class Home:
         return folder
 
     def relative(self, path: Path) -> str:
-        """`path` as it is shown to users: relative to the repository when it lies inside or below the home."""
+        """`path` as it is shown to users: relative to the repository when it lies inside or below
+        the home.
+        """
         if path.is_relative_to(self.runs):
             return str(Path("runs") / path.relative_to(self.runs))
         return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
@@ -75,5 +78,7 @@ def home() -> Home:
 
 
 def axolotl_environment() -> Path:
-    """The trainer's own Python environment: `AXR_AXOLOTL_ENV` or `.venv-axolotl/` in the repository."""
+    """The trainer's own Python environment: `AXR_AXOLOTL_ENV` or `.venv-axolotl/` in the
+    repository.
+    """
     return Path(os.environ.get("AXR_AXOLOTL_ENV") or REPOSITORY / ".venv-axolotl").resolve()

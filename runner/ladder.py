@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runner.attempts import AttemptFacts, Rung
+from runner.attempts import AttemptFacts
 from runner.errors import Outcome
+from runner.report import Rung
 from runner.settings import ResumeSettings
 
 # Outcomes that another attempt from a healthy checkpoint can mend. The rest is decided.
@@ -17,7 +18,9 @@ RESUMABLE: frozenset[Outcome] = frozenset(
 
 @dataclass(frozen=True)
 class NextAttempt:
-    """The coming attempt: its number, the checkpoint it starts from (None: from the start), and its rung."""
+    """The coming attempt: its number, the checkpoint it starts from (None: from the start), and its
+    rung.
+    """
 
     n: int
     from_checkpoint: int | None = None
@@ -36,14 +39,18 @@ class Stop:
 
 
 def next_attempt(
-    attempts: Sequence[AttemptFacts], *, max_attempts: int, enabled: bool = True
+    attempts: Sequence[AttemptFacts], settings: ResumeSettings, *, asked_after: int = 0
 ) -> NextAttempt | Stop:
     """Decide what follows `attempts` (oldest first, the last one not completed).
 
-    `settings.max_attempts` counts resumptions, so a run has at most 1 + max_attempts attempts. No progress ends
-    it: a second attempt in a row that fails at once, at the step where the one before failed.
+    `settings.max_attempts` counts resumptions, so a run has at most 1 + max_attempts attempts; it
+    counts anew when somebody asked to resume after attempt `asked_after`. No progress ends it: two
+    attempts in a row that failed by the same cause at the same step.
     """
     last = attempts[-1]
+    if last.n == asked_after:
+        return _replay(last)
+    attempts = attempts[asked_after:]
     if last.outcome not in RESUMABLE:
         return Stop(last.reason)
     if not settings.enabled:

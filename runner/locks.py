@@ -1,8 +1,10 @@
-"""Life and death of a process, exactly: an flock on a file, freed by the kernel however the holder died.
+"""Life and death of a process, exactly: an flock on a file, freed by the kernel however the holder
+died.
 
-A parent, and each follower on a pod, holds the lock of its run as long as it lives. Whoever gets the
-lock knows that nobody lives: no heartbeat, no pid that may have been given to another process. Python's
-descriptors are not inherited over exec, so a subprocess never keeps the lock of its dead parent.
+A parent, and each follower on a pod, holds the lock of its run as long as it lives. Whoever gets
+the lock knows that nobody lives: no heartbeat, no pid that may have been given to another process.
+Python's descriptors are not inherited over exec, so a subprocess never keeps the lock of its dead
+parent.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def found(value: object) -> str:
         case dict():
             return "a mapping"
         case list() | tuple():
-            return "a list"
+            return "a list" if value else "an empty list"
         case _:
             return str(value)[:40]
 

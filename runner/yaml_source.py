@@ -87,29 +87,23 @@ class Source:
         if isinstance(node, MappingNode):
             for key, value in node.value:
                 if isinstance(key, ScalarNode):
-                    yield Entry(
-                        value=value,
-                        span=self._span(node, key, value),
-                        alias=_slot(node, key) in self.aliases,
-                        key=key,
-                        key_span=self._span(node, None, key),
-                    )
+                    yield self._entry(node, key, value)
 
     def items(self, node: Node | None) -> Iterator[Item]:
         """The items of a list."""
         if isinstance(node, SequenceNode):
-            for index, value in enumerate(node.value):
-                yield Item(
-                    value, self._span(node, index, value), _slot(node, index) in self.aliases
-                )
+            for index in range(len(node.value)):
+                yield self._item(node, index)
 
     def child(self, node: Node | None, step: str | int) -> Item | None:
         """The item at that index, or the last entry of that name; None when there is none."""
-        if isinstance(step, int):
-            return next((item for n, item in enumerate(self.items(node)) if n == step), None)
-        return next(
-            (entry for entry in reversed(list(self.entries(node))) if entry.name == step), None
-        )
+        if isinstance(node, SequenceNode) and isinstance(step, int) and step < len(node.value):
+            return self._item(node, step)
+        if isinstance(node, MappingNode):
+            for key, value in reversed(node.value):
+                if isinstance(key, ScalarNode) and key.value == step:
+                    return self._entry(node, key, value)
+        return None
 
     def at(self, path: Path) -> Item | None:
         """What stands at `path`; None when it is not written there."""
@@ -136,6 +130,19 @@ class Source:
     @cached_property
     def _line_starts(self) -> list[int]:
         return [each.end() for each in BREAKS.finditer(self.text)]
+
+    def _entry(self, node: MappingNode, key: ScalarNode, value: Node) -> Entry:
+        return Entry(
+            value=value,
+            span=self._span(node, key, value),
+            alias=_slot(node, key) in self.aliases,
+            key=key,
+            key_span=self._span(node, None, key),
+        )
+
+    def _item(self, node: SequenceNode, index: int) -> Item:
+        value = node.value[index]
+        return Item(value, self._span(node, index, value), _slot(node, index) in self.aliases)
 
     def _span(self, parent: Node, index: Node | int | None, node: Node) -> Span:
         alias = self.aliases.get(_slot(parent, index))

@@ -1,8 +1,8 @@
 """Starting a step on the pod and following it to its end.
 
-`run_deployment` never raises for a failed child and waits for ever by default, so the state is always
-looked at and each wait has a limit. The idempotency key gives the same child back, finished or not; one
-whose follower died is set going again under its old id.
+`run_deployment` never raises for a failed child and waits for ever by default, so the state is
+always looked at and each wait has a limit. The idempotency key gives the same child back, finished
+or not; one whose follower died is set going again under its old id.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
 from prefect.logging import get_run_logger
-from prefect.states import Cancelling, Scheduled, State
+from prefect.states import Cancelling, Scheduled
 
 from runner.errors import TrainingFailed
 from tasks.standing import api, tag
@@ -29,7 +29,7 @@ PICK_UP_LIMIT = 600.0
 
 def start_child(run: str, step: str, attempt: int, parameters: Mapping[str, Any]) -> FlowRun:
     """The child of this run for (step, attempt): found or created, on the run's own queue."""
-    return run_deployment(
+    started = run_deployment(
         f"{step}/pod",
         parameters=dict(parameters),
         flow_run_name=f"{step}-{attempt}",
@@ -38,6 +38,7 @@ def start_child(run: str, step: str, attempt: int, parameters: Mapping[str, Any]
         tags=[tag(run)],
         timeout=0,
     )
+    return cast(FlowRun, started)  # a coroutine only where an event loop runs
 
 
 def follow(
@@ -47,10 +48,11 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> State[Any]:
-    """Wait until the child has ended and return its state; `look` is called at each turn and may raise.
+    """Wait until the child has ended and return its state; `look` is called at each turn and may
+    raise.
 
-    A crashed child (its process died, not its work) is scheduled again, at most MOST_REVIVALS times.
-    TrainingFailed when no worker picks it up within PICK_UP_LIMIT seconds.
+    A crashed child (its process died, not its work) is scheduled again, at most MOST_REVIVALS
+    times. TrainingFailed when no worker picks it up within PICK_UP_LIMIT seconds.
     """
     began, waiting_since = clock(), clock()
     while True:
@@ -72,7 +74,9 @@ def follow(
 def cancel_child(
     child: FlowRun, *, wait: float, sleep: Callable[[float], None] = time.sleep
 ) -> State[Any]:
-    """Ask a living child to stop (it lets the trainer save) and wait up to `wait` seconds for its end."""
+    """Ask a living child to stop (it lets the trainer save) and wait up to `wait` seconds for its
+    end.
+    """
     prefect = api()
     prefect.set_flow_run_state(child.id, Cancelling(), force=True)
     deadline = time.monotonic() + wait

@@ -1,8 +1,9 @@
 """How a run ends, whatever happens to its process.
 
-A run has ended when its outcome is decided, or when the server says Cancelling. Then its pods are given
-back, the report is written and people are told. A process that is merely told to stop, that loses the
-API, or that is killed decides nothing: it leaves everything as it is, and `revive` starts it again.
+A run has ended when its outcome is decided, or when the server says Cancelling. Then its pods are
+given back, the report is written and people are told. A process that is merely told to stop, that
+loses the API, or that is killed decides nothing: it leaves everything as it is, and `revive` starts
+it again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from prefect.client.schemas.objects import State
 from prefect.exceptions import PrefectHTTPStatusError, TerminationSignal
-from prefect.states import Cancelled, Completed, Failed, State
+from prefect.states import Cancelled, Completed, Failed
 
 from runner.errors import Outcome, RunEnded, state_name
 from runner.locks import hold
@@ -26,7 +28,7 @@ from tasks.teardown import teardown
 
 
 class ApiLost(BaseException):
-    """The Prefect API is away: not an Exception, so that the run counts as crashed, not as failed."""
+    """The Prefect API is away. No Exception, so that the run counts as crashed, not as failed."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,11 @@ class End:
 
 
 def to_its_end(run_id: str, steps: Callable[[Run], str | None]) -> State[Any]:
-    """Run `steps` as the one living parent of this run and end the run; a decided run is only ended.
+    """Run `steps` as the one living parent of this run and end the run; a decided run is only
+    ended.
 
-    `steps` returns the hub repository of the model, if any, and raises RunEnded for every other outcome.
+    `steps` returns the hub repository of the model, if any, and raises RunEnded for every other
+    outcome.
     """
     with hold(parent_lock(run_id), wait=True):
         run = open_run(run_id)
@@ -64,7 +68,9 @@ def finish(
     teardown: Callable[[str], Any] = teardown,
     report: Callable[..., Any] = report,
 ) -> State[Any]:
-    """Write the outcome down, give the pods back, report, tell; safe to repeat. Hooks pass the plain functions."""
+    """Write the outcome down, give the pods back, report, tell; safe to repeat. Hooks pass the
+    plain functions.
+    """
     remember(
         run.id, {"outcome": end.outcome, "reason": end.reason, "published": end.published or ""}
     )

@@ -1,4 +1,6 @@
-"""The logger of wherever we are: the flow run's own inside a run, a plain one in hooks and the command line."""
+"""The logger of wherever we are: the flow run's own inside a run, a plain one in hooks and the
+command line.
+"""
 
 from __future__ import annotations
 

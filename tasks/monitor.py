@@ -1,4 +1,4 @@
-"""The parent's eyes while a child works on the pod: is the pod there, is there time and money left?"""
+"""The parent's eyes while a child works: is the pod there, is there time and money left?"""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ LOOK_EVERY_RENTED = 10.0
 class Monitor:
     """Called at each turn of the wait; raises when the run must not go on waiting.
 
-    TrainingFailed `deadline` or `budget`; PodLost when a successful look-up does not find the pod. A
-    stopped container is started again. A look-up that fails says nothing, and nothing is concluded.
+    TrainingFailed `deadline` or `budget`; PodLost when a successful look-up does not find the pod.
+    A stopped container is started again. A look-up that fails says nothing, and nothing is
+    concluded.
     """
 
     run: Run

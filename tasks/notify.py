@@ -1,4 +1,4 @@
-"""Tell people what happened to a run; a notice that can't be delivered warns and changes nothing."""
+"""Tell people what happened; a notice that can't be delivered warns and changes nothing."""
 
 from __future__ import annotations
 

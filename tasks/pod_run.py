@@ -15,7 +15,10 @@ from tasks.standing import api
 
 
 def run_dir(run: str) -> RunDir:
-    """The run's folder on this pod's volume. The real path: it stays the same on the next local pod."""
+    """The run's folder on this pod's volume.
+
+    The real path: it stays the same on the next local pod.
+    """
     return RunDir((Path(os.environ["AXR_VOLUME"]) / run).resolve())
 
 

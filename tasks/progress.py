@@ -1,10 +1,13 @@
-"""What a watcher sees of the training: one progress artifact for each run, written at most every few seconds."""
+"""What a watcher sees of the training: one progress artifact for each run, written at most every
+few seconds.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -22,7 +25,7 @@ def key(run: str) -> str:
 
 @dataclass
 class Progress:
-    """Shows an attempt's events as `attempt 1 · step 12/40 · loss 3.4102 · 0:21 left`, throttled."""
+    """Shows an attempt's events, throttled: `attempt 1 · step 12/40 · loss 3.4102 · 0:21 left`."""
 
     run: str
     attempt: int
@@ -74,7 +77,8 @@ class Progress:
         self._shown = (self.clock(), text)
         done = min(100.0, self.done)
         if self._artifact is None:
-            self._artifact = create_progress_artifact(done, key=key(self.run), description=text)
+            made = create_progress_artifact(done, key=key(self.run), description=text)
+            self._artifact = cast(UUID, made)  # a coroutine only where an event loop runs
         else:
             update_progress_artifact(self._artifact, done, description=text)
 

@@ -55,7 +55,9 @@ def pod_order(run: Run, order: Order) -> PodOrder:
 
 
 def pod_environment(settings: RunnerSettings) -> dict[str, str]:
-    """The variables that a pod gets: the API's address, the run's own secrets, the task file's `env`."""
+    """The variables that a pod gets: the API's address, the run's own secrets, the task file's
+    `env`.
+    """
     api = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
     secrets = {name: os.environ[name] for name in RUN_SECRETS if os.environ.get(name)}
     asked = {name: value for name, value in settings.env.items() if value is not None}

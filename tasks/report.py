@@ -1,8 +1,11 @@
-"""The end of a run in one file: report.json, report.md with the curve, and the same as an artifact in the UI."""
+"""The end of a run in one file: report.json, report.md with the curve, and the same as an artifact
+in the UI.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from uuid import UUID
 
@@ -121,7 +124,9 @@ def _bill(pod_id: str, bill: dict[str, object], now: datetime) -> PodBill:
 
 
 def _seconds(run: Run, facts: dict[str, str], now: datetime) -> Seconds:
-    """Phases from the labels; train and resume from the children: resume is the time between two attempts."""
+    """Phases from the labels; train and resume from the children: resume is the time between two
+    attempts.
+    """
     noted = {key: float(facts[f"seconds.{key}"]) for key in PHASES if f"seconds.{key}" in facts}
     trained = [child for child in children(run.id) if child.name.startswith("train-")]
     return Seconds(**noted, **_train_seconds(trained), total=(now - run.began).total_seconds())
@@ -141,8 +146,7 @@ def _train_seconds(trained: list[FlowRun]) -> dict[str, float]:
         found["train"] = sum((end - start).total_seconds() for start, end in spans)
     if len(spans) > 1:
         found["resume"] = sum(
-            max(0.0, (later[0] - earlier[1]).total_seconds())
-            for earlier, later in zip(spans, spans[1:], strict=False)
+            max(0.0, (later[0] - earlier[1]).total_seconds()) for earlier, later in pairwise(spans)
         )
     return found
 

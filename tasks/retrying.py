@@ -1,11 +1,10 @@
-"""The one retry rule of all tasks: bad input, a refused key or want of money are never asked again."""
+"""The one retry rule: bad input, a refused key or want of money are never asked again."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from prefect.client.schemas.objects import TaskRun
-from prefect.states import State
+from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import Task, exponential_backoff
 
 from runner.errors import CreateFailed, TryAgain
@@ -17,7 +16,7 @@ def may_try_again(task: Task[..., Any], task_run: TaskRun, state: State[Any]) ->
 
 
 def patiently(times: int, factor: float) -> dict[str, Any]:
-    """Task options: `times` retries, `factor` × 1, 2, 4 … seconds apart with jitter, under the one rule."""
+    """Task options: `times` retries, `factor` × 1, 2, 4 … seconds apart with jitter."""
     return {
         "retries": times,
         "retry_delay_seconds": exponential_backoff(backoff_factor=factor),

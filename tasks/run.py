@@ -18,8 +18,8 @@ from tasks.standing import api, recall, remember
 class Run:
     """One task file being trained; `id` is the id of its `finetune` flow run.
 
-    `generation` counts how often somebody asked for it: 1, and one more for each `axolotl-runner resume`,
-    the last of which came after attempt `asked_after`.
+    `generation` counts how often somebody asked for it: 1, and one more for each `axolotl-runner
+    resume`, the last of which came after attempt `asked_after`.
     """
 
     id: str
@@ -61,7 +61,9 @@ def parent_lock(run_id: str, where: Home | None = None) -> Path:
 
 
 def open_run(run_id: str) -> Run:
-    """The run of this id, from Prefect; the moment it began is written down once and survives its parents."""
+    """The run of this id, from Prefect; the moment it began is written down once and survives its
+    parents.
+    """
     prefect = api()
     parameters = prefect.read_flow_run(UUID(run_id)).parameters
     facts = recall(run_id)
@@ -87,7 +89,10 @@ def open_order(run_id: str) -> Order:
 
 
 def make_order(task_file: str, content: str | None = None, cloud: str | None = None) -> Order:
-    """Read a task file (its content when the caller sent it) and name every cloud it asks for. ConfigError."""
+    """Read a task file (its content when the caller sent it) and name every cloud it asks for.
+
+    ConfigError.
+    """
     if content is not None:
         task = parse_task_file(content, task_file)
     else:

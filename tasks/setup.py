@@ -34,7 +34,9 @@ def write_run_files(folder: RunDir, text: str, name: str) -> TaskFile:
 
 @task
 def run_entry(folder: RunDir, entry: str | None) -> None:
-    """Run the task file's `entry` script in the run's folder, 15 minutes at most; its output goes to entry.log."""
+    """Run the task file's `entry` script in the run's folder, 15 minutes at most; its output goes
+    to entry.log.
+    """
     if not entry:
         return
     log = folder.path / "entry.log"

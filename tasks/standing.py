@@ -1,6 +1,8 @@
-"""Where a run stands, kept in Prefect alone: the labels of its flow run and the states of its children.
+"""Where a run stands, kept in Prefect alone: the labels of its flow run and the states of its
+children.
 
-A parent that is started again reads these before it calls anything, so nothing finished is repeated.
+A parent that is started again reads these before it calls anything, so nothing finished is
+repeated.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
-from prefect.states import State
 
 from blocks.cloud import Pod
 from runner.attempts import AttemptFacts, from_message, to_message
@@ -27,7 +28,9 @@ PREFIX = "axr."
 
 
 def api() -> SyncPrefectClient:
-    """The Prefect API. One client for the process: a new one costs 30 ms for its TLS settings alone."""
+    """The Prefect API. One client for the process: a new one costs 30 ms for its TLS settings
+    alone.
+    """
     return _client(str(PREFECT_API_URL.value()))
 
 
@@ -41,9 +44,7 @@ def _client(url: str) -> SyncPrefectClient:
 def remember(run: str, facts: Mapping[str, str | float]) -> None:
     """Write facts to the run's labels; an existing one of the same name is replaced."""
     prefect = api()
-    prefect.update_flow_run_labels(
-        UUID(run), {PREFIX + key: value for key, value in facts.items()}
-    )
+    prefect.update_flow_run_labels(UUID(run), {PREFIX + key: value for key, value in facts.items()})
 
 
 def recall(run: str) -> dict[str, str]:
@@ -88,13 +89,15 @@ def attempts(run: str) -> list[AttemptFacts]:
 
 
 def leave_facts(flow_run_id: str, facts: AttemptFacts) -> None:
-    """Leave the facts where a cancelled flow, whose final message is Prefect's own, can still say them."""
+    """Leave the facts where a cancelled flow, whose final message is Prefect's own, can still say
+    them.
+    """
     prefect = api()
     prefect.update_flow_run_labels(UUID(flow_run_id), {f"{PREFIX}facts": to_message(facts)})
 
 
 def _facts(child: FlowRun, state: State[object]) -> AttemptFacts:
-    """What the child said; a child that died without a word is a crash, a cancelled one cancelled."""
+    """What the child said; one that died without a word is a crash, a cancelled one cancelled."""
     said = from_message(state.message) or from_message(str(child.labels.get(f"{PREFIX}facts", "")))
     if said:
         return said

@@ -1,9 +1,11 @@
-"""The steps that run on the pod, seen from the parent: start the child, watch over it, take its facts."""
+"""The steps that run on the pod, seen from the parent: start the child, watch over it, take its
+facts.
+"""
 
 from __future__ import annotations
 
 from prefect import task
-from prefect.states import State
+from prefect.client.schemas.objects import State
 
 from blocks.cloud import Pod
 from runner.attempts import AttemptFacts
@@ -36,7 +38,9 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
 
 @task
 def publish(run: Run, order: Order, pod: Pod) -> str | None:
-    """Gather the final weights on the pod and upload them; the hub repository, None when none was asked for."""
+    """Gather the final weights on the pod and upload them; the hub repository, None when none was
+    asked for.
+    """
     child = start_child(
         run.id, "publish", run.generation, {"run": run.id, "repository": order.hub_repository}
     )

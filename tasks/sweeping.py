@@ -1,4 +1,4 @@
-"""What the sweep does, and its switch: on before the first pod is created, off when no pod is left."""
+"""What the sweep does, and its switch: on before a pod is created, off when none is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ DEPLOYMENT = "sweep/sweep"
 
 
 def list_pods() -> list[Pod]:
-    """All pods of ours on all clouds; raises when one cloud can't be listed: that is not an empty list."""
+    """All pods of ours on all clouds; raises when one cloud can't be listed: that is not an empty
+    list.
+    """
     return [pod for cloud in all_clouds() for pod in cloud.list_ours()]
 
 

@@ -1,4 +1,4 @@
-"""Give the run's pods back: let the child save, end the pod, confirm by a listing that it is gone."""
+"""Give the run's pods back: let the child save, end the pod, confirm that it is gone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from tasks.retrying import patiently
 from tasks.standing import api, children, remember_pod
 from tasks.timing import timed
 
-# Inside Prefect's 30 s between a cancel and SIGKILL: the trainer's 20 s to save, and time to end the pod.
+# Inside Prefect's 30 s between a cancel and SIGKILL: the trainer's 20 s to save, and time to end
+# the pod.
 CHILD_STOPS_WITHIN = 22.0
 
 
 @task(**patiently(times=8, factor=2))
 def teardown(run_id: str) -> list[Pod]:
-    """End every pod of the run; the pods that were there. TryAgain until their absence is confirmed."""
+    """End every pod of the run; the pods that were there. TryAgain until their absence is
+    confirmed.
+    """
     with timed(run_id, "teardown"):
         return end_pods(run_id)
 
@@ -48,7 +51,8 @@ def end_pod(pod: Pod) -> None:
         cloud_of(pod).terminate(pod)
     except TryAgain:
         log().error(
-            "Pod %s on %s is not confirmed gone ($%.2f per hour). Terminate it manually if this goes on.",
+            "Pod %s on %s is not confirmed gone ($%.2f per hour). "
+            "Terminate it manually if this goes on.",
             pod.id,
             pod.cloud,
             pod.price_per_hour,

@@ -1,7 +1,7 @@
 """One attempt on the pod: start the trainer or attach to it, follow its events, judge how it ended.
 
-The trainer is a process of the pod, not of the flow: it goes on when the flow dies, and the next flow
-attaches to it. So there is never a second trainer, and nothing here trusts an exit code.
+The trainer is a process of the pod, not of the flow: it goes on when the flow dies, and the next
+flow attaches to it. So there is never a second trainer, and nothing here trusts an exit code.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from prefect.logging import get_run_logger
 
 from pod import events, ledger, trainer, verdict
 from pod.rundir import RunDir, read_json, write_json
-from runner.attempts import AttemptFacts, CheckpointFact, Rung
+from runner.attempts import AttemptFacts, CheckpointFact
 from runner.curve import curve_points, thin
 from runner.errors import Outcome
+from runner.report import Rung
 from runner.taskfile import parse_task_file
 
-# After its last word (end, alarm, error) the trainer has this long to leave by itself: W&B may never let it go.
+# After its last word (end, alarm, error) the trainer has this long to leave by itself: W&B may
+# never let it go.
 GRACE = 60.0
 CURVE_POINTS = 300
 TAIL_BYTES = 64 * 1024
@@ -86,7 +88,7 @@ def follow_trainer(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> AttemptFacts:
-    """Follow the trainer until it has ended, showing each new event, and judge it by the evidence."""
+    """Follow the trainer to its end, showing each new event, and judge it by the evidence."""
     follower = events.Follower(folder.events)
     last_word_at: float | None = None
     while True:
@@ -107,7 +109,9 @@ def follow_trainer(
 def read_facts(
     folder: RunDir, plan: Plan, *, exit_code: int | None = None, outcome: Outcome | None = None
 ) -> AttemptFacts:
-    """What the evidence on the volume says of an attempt whose trainer is gone; `outcome` overrides its own."""
+    """What the evidence on the volume says of an attempt whose trainer is gone; `outcome` overrides
+    its own.
+    """
     every, _ = events.read(folder.events)
     seen = [event for event in every if event["attempt"] == plan.n]
     judged = verdict.judge(
@@ -129,7 +133,9 @@ def _was_started(folder: RunDir, attempt: int) -> bool:
 
 
 def _choose_start(folder: RunDir, plan: Plan) -> Path | None:
-    """Set aside what the spike may have touched, pick the newest healthy checkpoint, note the attempt."""
+    """Set aside what the spike may have touched, pick the newest healthy checkpoint, note the
+    attempt.
+    """
     log = get_run_logger()
     checkpoint = None
     if plan.n > 1:

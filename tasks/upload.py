@@ -1,4 +1,6 @@
-"""Publish from the pod: the healthy final weights, to `model/` on the volume and to the hub when asked."""
+"""Publish from the pod: the healthy final weights, to `model/` on the volume and to the hub when
+asked.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LEFT_OUT = ("checkpoint-*", "debug.log", "runs", "*.tmp", "trainer_state.json", 
 
 @task
 def gather_model(folder: RunDir) -> Path:
-    """`model/` beside the output folder: the final files without checkpoints, hard-linked, so it costs no disk."""
+    """`model/` beside the output folder: the final files without checkpoints, hard-linked, so it
+    costs no disk.
+    """
     target = folder.path / "model"
     if target.exists():
         return target
@@ -33,7 +37,9 @@ def gather_model(folder: RunDir) -> Path:
 
 @task
 def upload(model: Path, repository: str | None) -> str | None:
-    """Upload the model to the hub as a private repository and compare what the hub lists with what is here."""
+    """Upload the model to the hub as a private repository and compare what the hub lists with what
+    is here.
+    """
     if not repository:
         return None
     from huggingface_hub import HfApi  # the import costs 0.5 s and most local runs don't upload

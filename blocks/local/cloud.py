@@ -1,9 +1,9 @@
 """Pods on this machine: a folder each, a clean environment, the boot script of rented pods.
 
-<home>/pods/<id>/   pod.json  home/  tmp/  volume/  boot.log
-The volume outlives the pod, as a network volume does: `volume/<run>` is a link to the run's own folder,
-so ending a local pod never costs a checkpoint. Nothing of this is held in memory: pods outlive the
-processes that made them, and anyone can list and end them.
+<home>/pods/<id>/   pod.json  home/  tmp/  volume/  boot.log The volume outlives the pod, as a
+network volume does: `volume/<run>` is a link to the run's own folder, so ending a local pod never
+costs a checkpoint. Nothing of this is held in memory: pods outlive the processes that made them,
+and anyone can list and end them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from uuid import uuid4
 
 from blocks.cloud import Pod, PodOrder, PodPhase, PodStatus
 from blocks.local import processes
 from runner.errors import PodLost, TryAgain
 from runner.home import REPOSITORY, Home, axolotl_environment, home
 
-# What a pod may know of this machine's environment: where programs are and how to speak to the terminal.
+# What a pod may know of this machine's environment: where programs are and how to speak to the
+# terminal.
 PASSED_ON = (
     "PATH",
     "LANG",
@@ -37,7 +39,10 @@ PASSED_ON = (
 
 @dataclass(frozen=True)
 class LocalCloud:
-    """The Cloud interface over folders and processes. `price_per_hour` is what this machine is said to cost, USD."""
+    """The Cloud interface over folders and processes.
+
+    `price_per_hour` is what this machine is said to cost, USD.
+    """
 
     where: Home
     price_per_hour: float = 0.0
@@ -100,7 +105,7 @@ class LocalCloud:
 
     def _make(self, order: PodOrder) -> Pod:
         created = datetime.now(UTC)
-        pod_id = f"local-{order.run[:8]}-{created:%H%M%S}"
+        pod_id = f"local-{uuid4().hex[:8]}"
         folder = self.where.pods / pod_id
         for part in ("home", "tmp", "volume"):
             (folder / part).mkdir(parents=True)
@@ -149,5 +154,7 @@ class LocalCloud:
 
 
 def local_cloud(environment: Mapping[str, str] = os.environ) -> LocalCloud:
-    """The local cloud of this home; `AXR_LOCAL_PRICE` says what an hour of this machine costs (USD, default 0)."""
+    """The local cloud of this home; `AXR_LOCAL_PRICE` says what an hour of this machine costs (USD,
+    default 0).
+    """
     return LocalCloud(home(), price_per_hour=float(environment.get("AXR_LOCAL_PRICE") or 0.0))

@@ -27,7 +27,9 @@ class Usage:
 
 
 def marked(pod: str) -> list[int]:
-    """The pids of the living processes that carry the pod's mark; zombies and this process are left out."""
+    """The pids of the living processes that carry the pod's mark; zombies and this process are left
+    out.
+    """
     wanted = f"{MARK}={pod}".encode()
     return [pid for pid in _pids() if pid != os.getpid() and _carries(pid, wanted)]
 
@@ -39,7 +41,8 @@ def kill_all(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[int]:
-    """SIGKILL the pod's processes until two scans in a row are empty; returns what is left after `timeout` seconds.
+    """SIGKILL the pod's processes until two scans in a row are empty; returns what is left after
+    `timeout` seconds.
 
     Two scans, because a process that forks between reading the list and the signal leaves a child.
     """
@@ -91,7 +94,9 @@ def _kill(pid: int) -> None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of /proc/PID/stat from the third on (state first); the name before may hold blanks."""
+    """The fields of /proc/PID/stat from the third on (state first); the name before may hold
+    blanks.
+    """
     try:
         return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,7 +1,7 @@
-"""Make the tiny model and data set of the examples: `.venv-axolotl/bin/python configs/examples/make_tiny.py`.
+"""Make the tiny model and data set of the examples; run it with .venv-axolotl/bin/python.
 
 Writes configs/examples/tiny/: `model/`, a Llama of 2 layers with a vocabulary of 512, and
-`data.jsonl`, 400 different rows in alpaca form. Needs no network and gives the same bytes each time.
+`data.jsonl`, 400 different rows in alpaca form. Needs no network; the bytes are always the same.
 Both are made of rules a model of this size can learn, so the loss really falls within 40 steps.
 """
 
@@ -58,7 +58,7 @@ def make_rows(chance: random.Random) -> list[dict[str, str]]:
 def write_model(folder: Path, texts: list[str]) -> None:
     """Train the tokenizer on `texts` and save it with a freshly initialised model."""
     import torch
-    from tokenizers import ByteLevelBPETokenizer
+    from tokenizers import ByteLevelBPETokenizer  # type: ignore[import-not-found,unused-ignore]
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     bpe = ByteLevelBPETokenizer()

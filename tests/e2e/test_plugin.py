@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +76,11 @@ class Run:
             assert time.monotonic() < deadline, self.run_dir.trainer_log.read_text()[-3000:]
             time.sleep(0.05)
 
+    def living(self) -> trainer.Trainer:
+        process = trainer.find(self.run_dir)
+        assert process is not None, self.run_dir.trainer_log.read_text()[-3000:]
+        return process
+
     def finish(self, attempt: int = 1) -> verdict.Verdict:
         self.wait_until(lambda: trainer.find(self.run_dir) is None)
         process = trainer.last(self.run_dir)
@@ -119,115 +125,143 @@ def make_run(folder: Path, env: Path, task: str, **changes: object) -> Run:
     return Run(run_dir, env)
 
 
-@pytest.fixture(scope="session")
-def whole(
-    axolotl_env: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Run, verdict.Verdict]:
-    """A tiny run without faults, whose losses the other runs are compared with."""
-    run = make_run(tmp_path_factory.mktemp("whole"), axolotl_env, "tiny.yml")
+@dataclass(frozen=True)
+class Ended:
+    """A run and the verdict on each of its attempts."""
+
+    run: Run
+    verdicts: tuple[verdict.Verdict, ...]
+
+
+def whole(folder: Path, env: Path) -> Ended:
+    """No fault: its losses are what the other runs are compared with."""
+    run = make_run(folder, env, "tiny.yml")
     run.start()
-    return run, run.finish()
+    return Ended(run, (run.finish(),))
+
+
+def plain(folder: Path, env: Path) -> Ended:
+    """axolotl alone, without our plugin."""
+    run = make_run(folder, env, "tiny.yml", plugins=[])
+    run.start()
+    return Ended(run, (run.finish(),))
+
+
+def spiked(folder: Path, env: Path) -> Ended:
+    """The weights are ruined after step 24; a second attempt starts from what is picked then."""
+    run = make_run(folder, env, "spike.yml")
+    run.start()
+    first = run.finish()
+    ledger.quarantine(run.run_dir, onset=first.onset_step, attempt=1)
+    run.start(2, resume_from=ledger.pick(run.run_dir, before=first.onset_step))
+    return Ended(run, (first, run.finish(2)))
+
+
+def interrupted(folder: Path, env: Path) -> Ended:
+    """Stopped on request at about step 6, killed at about step 17, then left alone."""
+    run = make_run(folder, env, "tiny.yml")
+    run.start()
+    run.wait_until(lambda: run.reached(6))
+    run.living().stop(LIMIT_S)
+    first = run.finish()
+    run.start(2, resume_from=ledger.pick(run.run_dir))
+    run.wait_until(lambda: run.reached(17))
+    os.killpg(run.living().pid, signal.SIGKILL)
+    second = run.finish(2)
+    ledger.quarantine(run.run_dir, onset=None, attempt=2)
+    run.start(3, resume_from=ledger.pick(run.run_dir))
+    return Ended(run, (first, second, run.finish(3)))
+
+
+@pytest.fixture(scope="session")
+def runs(axolotl_env: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Ended]]:
+    """All seven trainings, two at a time: each needs 20 s of one core to load axolotl alone."""
+    folder = tmp_path_factory.mktemp("runs")
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return {
+            scenario.__name__: pool.submit(scenario, folder / scenario.__name__, axolotl_env)
+            for scenario in (interrupted, spiked, whole, plain)
+        }
+
+
+def losses_after(ended: Ended, step: int) -> dict[int, float]:
+    return {n: loss for n, loss in ended.run.losses().items() if n > step}
 
 
 def test_a_run_without_faults_completes_and_reports_each_step_once(
-    whole: tuple[Run, verdict.Verdict],
+    runs: dict[str, Future[Ended]],
 ) -> None:
-    """armed comes first and end last, 40 steps lie between, and every checkpoint is recorded."""
-    run, judged = whole
+    """armed comes first and end last, 40 steps lie between, every checkpoint is recorded."""
+    ended = runs["whole"].result()
+    run, (judged,) = ended.run, ended.verdicts
     assert (judged.outcome, judged.note) == ("completed", None)
     assert (judged.first_step, judged.last_step, judged.planned_steps) == (1, 40, 40)
     kinds = [event["kind"] for event in run.events()]
     assert (kinds[0], kinds[-1], kinds.count("armed"), kinds.count("end")) == ("armed", "end", 1, 1)
     assert [event["step"] for event in run.events("step")] == list(range(1, 41))
-    assert [event["checkpoint"] for event in run.events("save")][-1] == "checkpoint-40"
+    assert [event["step"] for event in run.events("save")] == list(range(5, 41, 5))
     assert run.events("eval")
     assert run.events("end")[0]["files"] == ["model.safetensors"]
-    assert {c.health for c in ledger.checkpoints(run.run_dir) if c.step > 30} == {"healthy"}
+    assert "unrecorded" not in {c.health for c in ledger.checkpoints(run.run_dir)}
 
 
-def test_the_plugin_does_not_change_the_training(
-    whole: tuple[Run, verdict.Verdict], tmp_path: Path
-) -> None:
+def test_the_plugin_does_not_change_the_training(runs: dict[str, Future[Ended]]) -> None:
     """axolotl without the plugin logs the same losses, to the last digit that it prints."""
-    run, _ = whole
-    plain = make_run(tmp_path / "plain", run.env, "tiny.yml", plugins=[])
-    plain.start()
-    judged = plain.finish()
-    assert judged.reason.startswith("plugin not loaded")
-    log = plain.run_dir.trainer_log.read_text().replace("\r", "\n")
+    alone = runs["plain"].result()
+    assert alone.verdicts[0].reason.startswith("plugin not loaded")
+    log = alone.run.run_dir.trainer_log.read_text().replace("\r", "\n")
     printed = re.findall(r"^\{'loss': '([^']+)'", log, re.MULTILINE)
-    assert printed == [f"{loss:.4g}" for loss in run.losses().values()]
+    assert printed == [f"{loss:.4g}" for loss in runs["whole"].result().run.losses().values()]
+
+
+def test_a_loss_spike_ends_the_attempt_soon_and_without_a_model(
+    runs: dict[str, Future[Ended]],
+) -> None:
+    """The alarm names the step after the fault; the traceback is no error of its own."""
+    ended = runs["spiked"].result()
+    first = ended.verdicts[0]
+    assert (first.outcome, first.onset_step, first.first_step) == ("loss_spike", 25, 1)
+    assert first.alarm_step is not None
+    assert 26 <= first.alarm_step <= 29
+    assert ended.run.events("error") == ended.run.events("end", 1) == []
+    assert "LossSpike" in first.tail[-1]
 
 
 def test_after_a_loss_spike_a_healthy_checkpoint_leads_to_the_end(
-    whole: tuple[Run, verdict.Verdict], tmp_path: Path
+    runs: dict[str, Future[Ended]],
 ) -> None:
-    """The alarm comes soon, what it concerns is set aside, and the next attempt ends as if nothing had been."""
-    healthy, _ = whole
-    run = make_run(tmp_path / "spike", healthy.env, "spike.yml")
-    run.start()
-    first = run.finish()
-    assert first.outcome == "loss_spike"
-    assert first.onset_step == 25
-    assert first.alarm_step is not None
-    assert 0 <= first.alarm_step - first.onset_step <= 4
-    assert not (run.run_dir.out / "model.safetensors").exists()
-    assert run.events("end") == run.events("error") == []
-
-    moved = ledger.quarantine(run.run_dir, onset=first.onset_step, attempt=1)
-    assert moved == ["checkpoint-25.attempt-1"]
-    checkpoint = ledger.pick(run.run_dir, before=first.onset_step)
-    assert checkpoint is not None
-    assert (checkpoint.step, checkpoint.health) == (20, "healthy")
-
-    run.start(2, resume_from=checkpoint)
-    second = run.finish(2)
-    assert second.outcome == "completed"
-    assert second.first_step == 21
-    assert {s: loss for s, loss in healthy.losses().items() if s > 20} == run.losses(2)
+    """What the spike touched is set aside, and the rest is trained as if nothing had been."""
+    ended = runs["spiked"].result()
+    second = ended.verdicts[1]
+    assert [path.name for path in ended.run.run_dir.quarantine.iterdir()] == [
+        "checkpoint-25.attempt-1"
+    ]
+    assert (second.outcome, second.first_step, second.last_step) == ("completed", 21, 40)
+    assert ended.run.losses(2) == losses_after(runs["whole"].result(), 20)
 
 
-def test_a_stop_through_the_control_file_saves_and_ends(
-    whole: tuple[Run, verdict.Verdict], tmp_path: Path
-) -> None:
-    """The checkpoint of that very step is written, the command is answered, the verdict is cancelled."""
-    run = make_run(tmp_path / "stop", whole[0].env, "tiny.yml", eval_steps=1000)
-    run.start()
-    run.wait_until(lambda: run.reached(6))
-    process = trainer.find(run.run_dir)
-    assert process is not None
-    process.stop(30)
-    judged = run.finish()
-    assert judged.outcome == "cancelled"
-    (answer,) = run.events("decision")
-    assert (answer["seq"], answer["cmd"]) == (1, "stop")
-    assert judged.last_step is not None
-    assert judged.last_step < 40
-    newest = ledger.pick(run.run_dir)
-    assert newest is not None
-    assert newest.step == answer["step"] == judged.last_step
+def test_a_stop_through_the_control_file_saves_and_ends(runs: dict[str, Future[Ended]]) -> None:
+    """That very step is saved, the command is answered, the verdict is cancelled."""
+    ended = runs["interrupted"].result()
+    first, second, _ = ended.verdicts
+    (answer,) = ended.run.events("decision")
+    assert (answer["seq"], answer["cmd"], answer["step"]) == (1, "stop", first.last_step)
+    assert first.outcome == "cancelled"
+    assert answer["step"] < 17
+    assert second.first_step == answer["step"] + 1
 
 
 def test_a_killed_trainer_is_a_crash_and_resumes_with_the_same_losses(
-    whole: tuple[Run, verdict.Verdict], tmp_path: Path
+    runs: dict[str, Future[Ended]],
 ) -> None:
     """SIGKILL leaves no word; the newest usable checkpoint goes on where it was."""
-    healthy, _ = whole
-    run = make_run(tmp_path / "killed", healthy.env, "tiny.yml")
-    run.start()
-    run.wait_until(lambda: run.reached(13))
-    process = trainer.find(run.run_dir)
-    assert process is not None
-    os.killpg(process.pid, signal.SIGKILL)
-    first = run.finish()
-    assert first.outcome == "crash"
-    assert "killed by the system" in first.reason
-
-    ledger.quarantine(run.run_dir, onset=None, attempt=1)
-    checkpoint = ledger.pick(run.run_dir)
-    assert checkpoint is not None
-    assert checkpoint.step >= 10
-    run.start(2, resume_from=checkpoint)
-    assert run.finish(2).outcome == "completed"
-    after = {s: loss for s, loss in healthy.losses().items() if s > checkpoint.step}
-    assert run.losses(2) == after
+    ended = runs["interrupted"].result()
+    _, second, third = ended.verdicts
+    assert second.outcome == "crash"
+    assert "killed by the system" in second.reason
+    assert third.outcome == "completed"
+    assert third.first_step is not None
+    assert second.last_step is not None
+    assert second.last_step - 6 <= third.first_step <= second.last_step + 1
+    reference = runs["whole"].result()
+    assert ended.run.losses(3) == losses_after(reference, third.first_step - 1)

@@ -1,9 +1,9 @@
 """A fault for tests and the demo: the weights are ruined once, after a given optimizer step.
 
 In a task file: `plugins: [tests.faults.weights_once.WeightsOnce]` and `fault_step: 24`. It stands
-for what a bad batch or a failing GPU does: the loss jumps at the next step and stays high, and every
-checkpoint from then on is worthless. A marker beside the output folder makes it strike once a run,
-so the same steps trained again are clean.
+for what a bad batch or a failing GPU does: the loss jumps at the next step and stays high, and
+every checkpoint from then on is worthless. A marker beside the output folder makes it strike once
+a run, so the same steps trained again are clean.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def _steps(attempt: int, first: int, last: int) -> list[Event]:
 
 
 def test_the_kept_branch_leaves_out_what_was_trained_again() -> None:
-    """Attempt 2 went back to step 10 and attempt 3 to step 5: only 1-5 of attempt 1 count then (H42)."""
+    """Attempt 2 went back to step 10, attempt 3 to 5: of attempt 1 only 1-5 count then (H42)."""
     past = [*_steps(1, 1, 14), *_steps(2, 11, 17), *_steps(3, 6, 8)]
 
     def branch(attempt: int, up_to: int) -> list[tuple[int, float]]:

@@ -100,7 +100,7 @@ BROKEN: list[tuple[str, Damage, str]] = [
 def test_an_incomplete_checkpoint_is_passed_over_and_set_aside(
     tmp_path: Path, damage: Damage, reason: str
 ) -> None:
-    """Resume from 100 when 150 was cut off while it was written, whatever of it is missing (H34)."""
+    """Resume from 100 when 150 was cut off while it was written, whatever is missing (H34)."""
     run_dir = RunDir(tmp_path)
     make_checkpoint(run_dir, 100)
     damage(make_checkpoint(run_dir, 150, health=None))
@@ -212,7 +212,7 @@ def rotate(run_dir: RunDir, limit: int) -> None:
 
 
 def test_a_healthy_checkpoint_outlives_rotation(tmp_path: Path) -> None:
-    """Saves every 10 steps, limit 4, wrong from 100 on, certain at 150: there is a way back (H36)."""
+    """Limit 4, saves every 10 steps, wrong from 100, certain at 150: there is a way back (H36)."""
     run_dir = RunDir(tmp_path)
     for step in range(10, 151, 10):
         make_checkpoint(run_dir, step)
@@ -255,7 +255,7 @@ def test_a_checkpoint_that_was_written_again_is_kept_anew(tmp_path: Path) -> Non
 def test_the_path_of_the_best_checkpoint_is_mended(
     tmp_path: Path, there: bool, expected: str | None
 ) -> None:
-    """On another pod the absolute path is gone; the trainer would fail on it after its last step (H37)."""
+    """On another pod that path is gone; the trainer would fail on it after its last step (H37)."""
     run_dir = RunDir(tmp_path)
     if there:
         make_checkpoint(run_dir, 10)

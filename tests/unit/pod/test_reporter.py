@@ -50,7 +50,7 @@ def test_a_jump_raises_the_alarm_and_the_event_names_its_onset(tmp_path: Path) -
 def test_an_entry_stands_for_all_steps_since_the_one_before(
     tmp_path: Path, logged: tuple[int, ...], logging_steps: int, onset: int
 ) -> None:
-    """With logging_steps 10 the entry of step 30 may have gone wrong at 21, so checkpoint-25 is suspect."""
+    """With logging_steps 10 the trouble of entry 30 may have begun at 21, before checkpoint-25."""
     reporter = make_reporter(tmp_path)
     for step in logged:
         take(reporter, step, 2.0)
@@ -59,7 +59,7 @@ def test_an_entry_stands_for_all_steps_since_the_one_before(
 
 
 def test_a_later_attempt_is_warm_and_does_not_fire_on_old_history(tmp_path: Path) -> None:
-    """It knows the curve up to its checkpoint: a return to it is fine, a jump in its first steps is not."""
+    """It knows the curve up to its checkpoint: to go on with it is fine, a jump is not."""
     first = make_reporter(tmp_path)
     for step in range(1, 61):
         take(first, step, smooth(step))

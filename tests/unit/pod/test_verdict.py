@@ -1,4 +1,4 @@
-"""How an attempt ended, from events, files and the log; one row of the table for each public case."""
+"""How an attempt ended, from events, files and the log; a row of the table for each case."""
 
 from __future__ import annotations
 
@@ -150,26 +150,123 @@ CASES = [
         "completed",
         "all steps trained",
     ),
-    Case("stopped on request", [*CUT, event("decision", 40, seq=1, cmd="stop"), end(40, stopped=True)], "cancelled", "stopped on request at step 40 of 100"),
-    Case("killed while it saved the stop", [*CUT, event("decision", 40, seq=1, cmd="stop")], "cancelled", "stopped on request", -9),
-    Case("a stop at the last step is a complete run", [*TRAINED, event("decision", 100, seq=1, cmd="stop"), end(stopped=True)], "completed", "all steps trained"),
-    Case("H32 killed at a step", CUT, "crash", "killed by the system at step 40 of 100, likely out of host memory", -9),
+    Case(
+        "stopped on request",
+        [*CUT, event("decision", 40, seq=1, cmd="stop"), end(40, stopped=True)],
+        "cancelled",
+        "stopped on request at step 40 of 100",
+    ),
+    Case(
+        "killed while it saved the stop",
+        [*CUT, event("decision", 40, seq=1, cmd="stop")],
+        "cancelled",
+        "stopped on request",
+        -9,
+    ),
+    Case(
+        "a stop at the last step is a complete run",
+        [*TRAINED, event("decision", 100, seq=1, cmd="stop"), end(stopped=True)],
+        "completed",
+        "all steps trained",
+    ),
+    Case(
+        "H32 killed at a step",
+        CUT,
+        "crash",
+        "killed by the system at step 40 of 100, likely out of host memory",
+        -9,
+    ),
     Case("H32 killed, told by a shell", CUT, "crash", "likely out of host memory", 137),
-    Case("H32 killed after the last step", TRAINED, "crash", "killed by the system after the last step (100)", -9),
-    Case("H32 a rank was killed", CUT, "crash", "killed by the system", 1, log="Signal 9 (SIGKILL) received by PID 12\n" + LAUNCHER),
-    Case("H32 vanished, nobody saw how", CUT, "crash", "vanished without a word at step 40 of 100", None),
-    Case("H33 out of GPU memory", [*CUT, error("OutOfMemoryError", "CUDA out of memory", step=41, cuda_oom=True)], "out_of_memory", "out of GPU memory at step 40 of 100", 1),
-    Case("H33 on another rank", CUT, "out_of_memory", "out of GPU memory", 1, log=TRACEBACK + OOM + LAUNCHER),
-    Case("H33 before the first step", [armed()], "out_of_memory", "before the first step", 1, log=OOM),
-    Case("H41 disk full", [*CUT, error("OSError", "[Errno 28] No space left on device", step=40)], "crash", "disk full at step 40 of 100", 1),
-    Case("H08 refused before the first step", [], "crash", "ValueError: eval split is too small", 1, log=TRACEBACK + PACKING + LAUNCHER),
-    Case("error in a step", [*CUT, error("RuntimeError", "shape mismatch\nmore", step=40)], "crash", "RuntimeError: shape mismatch (at step 40 of 100)", 1),
-    Case("error only in the log", CUT, "crash", "KeyError: 'labels' (at step 40 of 100)", None, log=TRACEBACK + "KeyError: 'labels'\n"),
-    Case("plugin not loaded, trained all the same", [], "crash", "plugin not loaded", log=STEP_LINE),
-    Case("plugin not loaded, said so", [], "crash", "plugin not loaded", 1, log=NOT_LOADED + "ModuleNotFoundError: No module named 'pod'\n"),
+    Case(
+        "H32 killed after the last step",
+        TRAINED,
+        "crash",
+        "killed by the system after the last step (100)",
+        -9,
+    ),
+    Case(
+        "H32 a rank was killed",
+        CUT,
+        "crash",
+        "killed by the system",
+        1,
+        log="Signal 9 (SIGKILL) received by PID 12\n" + LAUNCHER,
+    ),
+    Case(
+        "H32 vanished, nobody saw how",
+        CUT,
+        "crash",
+        "vanished without a word at step 40 of 100",
+        None,
+    ),
+    Case(
+        "H33 out of GPU memory",
+        [*CUT, error("OutOfMemoryError", "CUDA out of memory", step=41, cuda_oom=True)],
+        "out_of_memory",
+        "out of GPU memory at step 40 of 100",
+        1,
+    ),
+    Case(
+        "H33 on another rank",
+        CUT,
+        "out_of_memory",
+        "out of GPU memory",
+        1,
+        log=TRACEBACK + OOM + LAUNCHER,
+    ),
+    Case(
+        "H33 before the first step", [armed()], "out_of_memory", "before the first step", 1, log=OOM
+    ),
+    Case(
+        "H41 disk full",
+        [*CUT, error("OSError", "[Errno 28] No space left on device", step=40)],
+        "crash",
+        "disk full at step 40 of 100",
+        1,
+    ),
+    Case(
+        "H08 refused before the first step",
+        [],
+        "crash",
+        "ValueError: eval split is too small",
+        1,
+        log=TRACEBACK + PACKING + LAUNCHER,
+    ),
+    Case(
+        "error in a step",
+        [*CUT, error("RuntimeError", "shape mismatch\nmore", step=40)],
+        "crash",
+        "RuntimeError: shape mismatch (at step 40 of 100)",
+        1,
+    ),
+    Case(
+        "error only in the log",
+        CUT,
+        "crash",
+        "KeyError: 'labels' (at step 40 of 100)",
+        None,
+        log=TRACEBACK + "KeyError: 'labels'\n",
+    ),
+    Case(
+        "plugin not loaded, trained all the same", [], "crash", "plugin not loaded", log=STEP_LINE
+    ),
+    Case(
+        "plugin not loaded, said so",
+        [],
+        "crash",
+        "plugin not loaded",
+        1,
+        log=NOT_LOADED + "ModuleNotFoundError: No module named 'pod'\n",
+    ),
     Case("exit 0 with nothing at all", [], "crash", "plugin not loaded"),
-    Case("an exit code and nothing else", [armed()], "crash", "left with code 3 before the first step", 3),
-]  # fmt: skip
+    Case(
+        "an exit code and nothing else",
+        [armed()],
+        "crash",
+        "left with code 3 before the first step",
+        3,
+    ),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -268,16 +365,22 @@ def test_the_tail_is_short() -> None:
 @pytest.mark.parametrize(
     ("log", "line"),
     [
-        ("ok\nValueError: first\nhandling\npkg.errors.ConfigError: second\nbye\n", "pkg.errors.ConfigError: second"),
+        (
+            "ok\nValueError: first\nhandling\npkg.errors.ConfigError: second\nbye\n",
+            "pkg.errors.ConfigError: second",
+        ),
         (PACKING + LAUNCHER, PACKING.strip()),
         (LAUNCHER, LAUNCHER.strip()),
         ("KeyboardInterrupt\n", "KeyboardInterrupt"),
-        ("ValidationError: 1 validation error for X\n  Value error, no\n    more\n", "ValidationError: 1 validation error for X Value error, no more"),
+        (
+            "ValidationError: 1 validation error for X\n  Value error, no\n    more\n",
+            "ValidationError: 1 validation error for X Value error, no more",
+        ),
         ("all Errors were fixed\nErrors: 0\n", None),
     ],
-)  # fmt: skip
+)
 def test_the_error_line_is_the_cause(log: str, line: str | None) -> None:
-    """The last exception named, but not the launcher's complaint about it; pydantic's details belong to it."""
+    """The last exception named, with its details, but not the launcher's complaint about it."""
     assert logtail.error_line(log) == line
 
 
