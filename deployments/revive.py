@@ -28,23 +28,24 @@ from runner.locks import is_free
 from tasks.logs import log
 from tasks.pod_run import follower_lock
 from tasks.run import parent_lock
-from tasks.standing import api
+from tasks.standing import api, remember
 
-# A worker proposes Crashed twice, and a new process takes its lock a moment after it is Running.
+# Seconds that a state must have lasted. A worker proposes Crashed twice, and a new process takes
+# its lock a moment after it is Running; a worker that lives ends a cancelled run within 35 s.
 SETTLED = 4.0
-PENDING_TOO_LONG = 60.0
+PATIENCE = {StateType.PENDING: 60.0, StateType.CANCELLING: 45.0}
 MOST_RUNS = 20
 
 
 def revive_parents() -> list[str]:
-    """Set every dead `finetune` run going again whose outcome is open; the ids of those."""
+    """Set every dead `finetune` run going again, to go on or to be ended; the ids of those."""
     prefect = api()
     found = prefect.read_flow_runs(
         deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["finetune"])),
-        flow_run_filter=_unfinished(StateType.RUNNING, StateType.CRASHED, StateType.PENDING),
+        flow_run_filter=_unfinished(
+            StateType.RUNNING, StateType.CRASHED, StateType.PENDING, StateType.CANCELLING
+        ),
     )
-    # Only a crash that left the outcome open, or its ending undone, is worth reviving; both look
-    # alike.
     return _set_going(found, lambda run: parent_lock(str(run.id)))
 
 
@@ -67,7 +68,7 @@ def is_dead(flow_run: FlowRun, lock: Path, now: datetime) -> bool:
     if state is None or flow_run.run_count > MOST_RUNS:
         return False
     age = (now - state.timestamp).total_seconds()
-    return age > (PENDING_TOO_LONG if state.is_pending() else SETTLED) and is_free(lock)
+    return age > PATIENCE.get(state.type, SETTLED) and is_free(lock)
 
 
 def _set_going(found: list[FlowRun], lock_of: Callable[[FlowRun], Path]) -> list[str]:
@@ -75,6 +76,9 @@ def _set_going(found: list[FlowRun], lock_of: Callable[[FlowRun], Path]) -> list
     prefect = api()
     for run in dead:
         log().warning("Reviving %s (%s)", run.name, run.id)
+        if run.state and run.state.is_cancelling():
+            # Its outcome is decided: what is left to do is to end it.
+            remember(str(run.id), {"outcome": "cancelled", "reason": "cancelled by the user"})
         prefect.set_flow_run_state(
             run.id, Scheduled(message="revived: its process died"), force=True
         )

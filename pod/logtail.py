@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 LINES = 20
 LINE_LENGTH = 300
@@ -36,11 +37,16 @@ def error_line(log: str) -> str | None:
         if match is None:
             continue
         if match[1] not in _SECOND_HAND:
-            # pydantic tells the number of errors in this line and the errors in the next ones.
-            more = lines[index + 1 : index + 3] if "validation error" in lines[index] else []
-            return _cut(" ".join(line.strip() for line in [lines[index], *more]))
+            return headline(lines[index:])
         second_hand = second_hand or lines[index]
     return None if second_hand is None else _cut(second_hand)
+
+
+def headline(lines: Sequence[str]) -> str:
+    """Return one line that says what an exception of several lines is about."""
+    # pydantic tells the number of errors in its first line and the errors in the next ones.
+    count = 3 if lines and "validation error" in lines[0] else 1
+    return _cut(" ".join(line.strip() for line in lines[:count]))
 
 
 def _useful(log: str) -> list[str]:

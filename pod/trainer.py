@@ -23,6 +23,7 @@ from pod.rundir import RunDir, read_json, write_json
 
 MARK = "AXR_TRAINER"
 TERMINATE_S = 3.0  # from SIGTERM to SIGKILL: torchrun needs 0.5 s to take its workers along
+LEAVE_S = 2.0
 KILL_S = 10.0  # a killed process may still be in the kernel, writing or unmapping GPU memory
 
 # Our own children, by pid: only a parent learns an exit code, and must reap.
@@ -52,7 +53,7 @@ class Trainer:
     def exit_code(self) -> int | None:
         """Return the exit code (-9: killed by signal 9); None when alive or not our child."""
         child = _children.get(self.pid)
-        return None if child is None or self.alive() else child.returncode
+        return None if child is None or self.alive() else child.wait()
 
     def stop(
         self,
@@ -91,15 +92,16 @@ def start(
 ) -> Trainer:
     """Start the trainer of this attempt, or return it when it already runs.
 
-    Raises StillRunning when the trainer of another attempt lives, or one that nobody wrote down.
+    Raises StillRunning when the trainer of another attempt lives. Processes that a dead one left,
+    and a trainer whose starter died before it wrote trainer.json, are ended first.
     """
     with _only_starter(run_dir):
         living = find(run_dir)
         if living is not None and living.attempt == attempt:
             return living
-        left = _marked(run_dir)
-        if living is not None or left:
-            raise StillRunning(f"processes {left or living} of an earlier attempt are still there")
+        if living is not None:
+            raise StillRunning(f"attempt {living.attempt} still runs as process {living.pid}")
+        _end_leftovers(run_dir)
         run_dir.control.unlink(missing_ok=True)  # an old "stop" is not meant for this attempt
         with run_dir.trainer_log.open("ab") as log:
             log.write(f"=== attempt {attempt} ===\n".encode())
@@ -183,6 +185,18 @@ def _only_starter(run_dir: RunDir) -> Iterator[None]:
         yield
 
 
+def _end_leftovers(run_dir: RunDir) -> None:
+    """A dead trainer's helpers mostly leave by themselves within a second."""
+    killing_from = time.monotonic() + LEAVE_S
+    while left := _marked(run_dir):
+        now = time.monotonic()
+        if now > killing_from + KILL_S:
+            raise TimeoutError(f"processes {left} outlive SIGKILL in {run_dir.path}")
+        for pid in left if now > killing_from else []:
+            _send(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
 def _start_time(pid: int) -> int | None:
     """Field 22 of /proc/PID/stat; None for a dead process or a zombie."""
     fields = _stat(pid)
@@ -215,7 +229,11 @@ def _marked(run_dir: RunDir) -> list[int]:
 def _signal_all(trainer: Trainer, number: signal.Signals) -> None:
     group = [-trainer.pid] if trainer.alive() else []
     for target in group + _marked(trainer.run_dir):
-        try:
-            os.kill(target, number)
-        except ProcessLookupError:
-            continue
+        _send(target, number)
+
+
+def _send(target: int, number: signal.Signals) -> None:
+    try:
+        os.kill(target, number)
+    except ProcessLookupError:
+        return  # gone meanwhile, which is all we want

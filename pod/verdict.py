@@ -242,8 +242,8 @@ def _not_armed(case: _Case) -> _Ending | None:
 
 def _error(case: _Case) -> _Ending | None:
     if case.error is not None:
-        first = str(case.error.get("message") or "").strip().partition("\n")[0]
-        return "crash", f"{case.error['error']}: {first} ({_where(case)})"
+        message = str(case.error.get("message") or "").strip().splitlines()
+        return "crash", f"{case.error['error']}: {logtail.headline(message)} ({_where(case)})"
     line = logtail.error_line(case.log)
     return None if line is None else ("crash", f"{line} ({_where(case)})")
 

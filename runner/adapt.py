@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from runner.axolotl_keys import AUTOMATIC_RESUME, places
+from runner.axolotl_keys import AUTOMATIC_RESUME, places, template_places
 from runner.block import NAMES
 from runner.changes import Append, Change, Remove, Set, changed, same
 from runner.finding import Finding, TaskFileError, stop, warn
@@ -80,7 +80,7 @@ def _rewritten(source: Source, wanted: dict[str, object], changes: Sequence[Chan
     Files too odd for spans (a flow mapping at the top, a value shared through an alias) are written
     anew, with the same values and without their comments.
     """
-    dumped = yaml.safe_dump(wanted, sort_keys=False, allow_unicode=True, width=math.inf)
+    dumped = yaml.safe_dump(wanted, sort_keys=False, width=math.inf)
     for text in (splice(source, wanted, changes, _NOTE), dumped):
         if text is not None and _reads_as(text, wanted):
             return text
@@ -150,7 +150,7 @@ def _listed(value: object) -> list[object]:
 
 
 def _paths(task: TaskFile, source_dir: str, root: str) -> Iterator[Change]:
-    for path, value in places(task.axolotl):
+    for path, value in (*places(task.axolotl), *template_places(task.axolotl)):
         if path[-1] in ("output_dir", "dataset_prepared_path", "hub_model_id"):
             continue
         if len(path) > 1 and path[-1] == "path" and value in _LOADERS:
@@ -162,7 +162,7 @@ def _paths(task: TaskFile, source_dir: str, root: str) -> Iterator[Change]:
 
 def _absolute(value: str, source_dir: str, root: str) -> str | None:
     """The absolute form of a relative path (or pattern) that exists below one of the folders."""
-    if os.path.isabs(value) or "://" in value or not value.strip() or "\0" in value:
+    if os.path.isabs(value) or "://" in value or not value.strip() or set(value) & set("\0\n{"):
         return None
     for folder in (source_dir, root):
         candidate = os.path.normpath(os.path.join(os.path.abspath(folder), value))

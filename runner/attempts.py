@@ -57,7 +57,7 @@ class AttemptFacts:
 
 
 def to_message(facts: AttemptFacts) -> str:
-    """The state message: reason, note, last lines of the log, then the facts as one line of JSON."""
+    """The state message: reason, note, last lines of the log, the facts as one line of JSON."""
     parts = [facts.reason]
     if facts.note:
         parts.append(facts.note)

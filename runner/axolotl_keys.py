@@ -122,6 +122,19 @@ def _dataset_places(base: Path, dataset: Mapping[object, object]) -> Iterator[tu
                 yield (*base, key, index), each
 
 
+def template_places(axolotl: Mapping[str, object]) -> Iterator[tuple[Path, str]]:
+    """Where a chat template may be the path of a file; a template's own {{ }} is no placeholder."""
+    value = axolotl.get("chat_template_jinja")
+    if isinstance(value, str):
+        yield ("chat_template_jinja",), value
+    for key in DATASET_KEYS:
+        datasets = axolotl.get(key)
+        for index, dataset in enumerate(datasets if isinstance(datasets, list) else []):
+            value = dataset.get("chat_template_jinja") if isinstance(dataset, dict) else None
+            if isinstance(value, str):
+                yield (key, index, "chat_template_jinja"), value
+
+
 def odd_keys(source: Source) -> Iterator[Finding]:
     """Top-level keys that are a misspelled runner block, or no text at all."""
     for entry in source.entries(source.root):

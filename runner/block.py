@@ -178,6 +178,8 @@ def _duplicate(first: Entry, second: Entry, path: Path, level: str) -> Finding:
 
 def _finding(error: ErrorDetails, name: str, source: Source) -> Finding:
     path: Path = tuple(step for step in error["loc"] if step != "[key]")
+    if path[-1:] == (0,) and source.at((name, *path)) is None:
+        path = path[:-1]  # one word that stands for a list of one
     key, at = dotted((name, *path)), source.place((name, *path))
     match error["type"]:
         case "extra_forbidden":

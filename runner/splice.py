@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 import yaml
-from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from yaml.nodes import CollectionNode, MappingNode, ScalarNode, SequenceNode
 
 from runner.changes import Append, Change, Remove, Set
 from runner.yaml_errors import BREAKS
@@ -69,6 +68,10 @@ def _replacements(source: Source, path: Path, value: object) -> list[_Edit]:
 
 def _replace(text: str, item: Item, value: object) -> _Edit:
     start, end, written = item.span.start, item.span.end, in_line(value)
+    block = isinstance(item.value, CollectionNode) and not item.value.flow_style
+    if isinstance(item, Entry) and block and not item.alias:
+        # a list may stand at its key's own column, where no single value can
+        return _Edit(text.index(":", item.key_span.end) + 1, end, " " + written)
     if start == end:  # nothing after the colon
         return _Edit(start, end, " " + written)
     if isinstance(item.value, ScalarNode) and item.value.style in ("|", ">") and not item.alias:
@@ -201,7 +204,12 @@ def in_line(value: object) -> str:
     """A value as YAML on one line."""
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and yaml.safe_load(value) == value
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else _flow(value, style='"')
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return "[" + ", ".join(in_line(item) for item in value) + "]"
-    return yaml.safe_dump(value, default_flow_style=True, width=math.inf).split("\n")[0]
+    return _flow(value)
+
+
+def _flow(value: object, style: str | None = None) -> str:
+    dumped = yaml.safe_dump(value, default_flow_style=True, default_style=style, width=math.inf)
+    return dumped.removesuffix("\n").removesuffix("\n...")

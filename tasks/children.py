@@ -15,10 +15,10 @@ from uuid import UUID
 
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
-from prefect.logging import get_run_logger
 from prefect.states import Cancelling, Scheduled
 
 from runner.errors import TrainingFailed
+from tasks.logs import log
 from tasks.standing import api, tag
 
 # A worker proposes Crashed twice; a Scheduled set before the second one is overwritten.
@@ -99,7 +99,7 @@ def _set_going_again(child: FlowRun, state: State[Any]) -> None:
     times = prefect.read_flow_run(child.id).run_count
     if times > MOST_REVIVALS:
         raise TrainingFailed("crash", f"{child.name} crashed {times} times: {state.message}")
-    get_run_logger().warning("The follower of %s died; it is started again", child.name)
+    log().warning("The follower of %s died; it is started again", child.name)
     prefect.set_flow_run_state(child.id, Scheduled(message="its process died"), force=True)
 
 

@@ -13,9 +13,12 @@ from runner.errors import PodLost, TrainingFailed, TryAgain
 from runner.report import pod_cost
 from tasks.provision import pod_order
 from tasks.run import Order, Run
+from tasks.standing import cancelled_for
 
 LOOK_EVERY = {"local": 2.0}
 LOOK_EVERY_RENTED = 10.0
+# The worker sends the signal of a cancel in 0.1 s; when it comes not, the worker is gone.
+SIGNAL_COMES_WITHIN = 10.0
 
 
 @dataclass
@@ -44,6 +47,8 @@ class Monitor:
         self._check_pod()
 
     def _check_limits(self) -> None:
+        if cancelled_for(self.run.id) > SIGNAL_COMES_WITHIN:
+            raise TrainingFailed("cancelled", "cancelled by the user")
         settings = self.order.settings
         if self.now() >= self.order.deadline(self.run):
             raise TrainingFailed("deadline", f"not done within max_hours: {settings.max_hours:g}")

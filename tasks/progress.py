@@ -11,9 +11,9 @@ from typing import cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
-from prefect.logging import get_run_logger
 
 from pod.events import Event
+from tasks.logs import log
 
 EVERY = 2.0
 
@@ -60,7 +60,7 @@ class Progress:
                 )
             case "alarm":
                 self.text = f"step {event['step']} · ALARM {event['reason']}"
-                get_run_logger().error("Alarm at step %s: %s", event["step"], event["reason"])
+                log().error("Alarm at step %s: %s", event["step"], event["reason"])
             case "end":
                 self.text = f"step {event['step']} · training ended"
 

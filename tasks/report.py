@@ -46,7 +46,7 @@ def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> N
     links = {"Prefect UI": ui_link(run.id)}
     (run.folder / "curve.png").write_bytes(report_curve(made, points))
     page = report_page(made, points, links=links, picture="curve.png", log=log)
-    (run.folder / "report.md").write_text(page)
+    (run.folder / "report.md").write_text(page, encoding="utf-8")
     artifact = ArtifactCreate(
         key=f"report-{run.id}",
         type="markdown",

@@ -25,8 +25,8 @@ def write_run_files(folder: RunDir, text: str, name: str) -> TaskFile:
     adapted = adapt(
         task_file, run_dir=str(folder.path), source_dir=str((Path(root) / name).parent), root=root
     )
-    folder.task_file.write_text(text)
-    folder.axolotl_file.write_text(adapted.text)
+    folder.task_file.write_text(text, encoding="utf-8")
+    folder.axolotl_file.write_text(adapted.text, encoding="utf-8")
     for warning in adapted.warnings:
         get_run_logger().warning("%s", warning)
     return task_file

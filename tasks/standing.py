@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -56,6 +56,14 @@ def recall(run: str) -> dict[str, str]:
         for key, value in labels.items()
         if key.startswith(PREFIX) and value
     }
+
+
+def cancelled_for(run: str) -> float:
+    """Seconds since the server was told to cancel this run, 0.0 when it was not."""
+    state = api().read_flow_run(UUID(run)).state
+    if state is None or not state.is_cancelling():
+        return 0.0
+    return (datetime.now(UTC) - state.timestamp).total_seconds()
 
 
 def tag(run: str) -> str:

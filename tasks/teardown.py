@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from prefect import task
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelled
 
 from blocks.cloud import Pod
 from blocks.clouds import all_clouds, cloud_of
@@ -32,15 +34,16 @@ def teardown(run_id: str) -> list[Pod]:
 
 def end_pods(run_id: str) -> list[Pod]:
     """As `teardown`, for hooks and the sweep, which have no run context."""
-    for child in children(run_id):
-        if child.state and not child.state.is_final():
-            cancel_child(child, wait=CHILD_STOPS_WITHIN)
+    for child in _unfinished(run_id):
+        cancel_child(child, wait=CHILD_STOPS_WITHIN)
     ended = []
     for cloud in all_clouds():
         pod = cloud.find(run_id)
         if pod:
             end_pod(pod)
             ended.append(pod)
+    for child in _unfinished(run_id):  # its process went with the pod and can't say so itself
+        api().set_flow_run_state(child.id, Cancelled(message="its pod was ended"), force=True)
     _remove_queue(run_id)
     return ended
 
@@ -60,6 +63,10 @@ def end_pod(pod: Pod) -> None:
         raise
     remember_pod(pod, terminated=datetime.now(UTC))
     log().info("Pod %s on %s is gone", pod.id, pod.cloud)
+
+
+def _unfinished(run_id: str) -> list[FlowRun]:
+    return [child for child in children(run_id) if child.state and not child.state.is_final()]
 
 
 def _remove_queue(run_id: str) -> None:

@@ -143,7 +143,7 @@ def _choose_start(folder: RunDir, plan: Plan) -> Path | None:
         if moved:
             log.warning("Set aside: %s", ", ".join(moved))
         checkpoint = ledger.pick(folder, before=plan.before)
-    settings = parse_task_file(folder.task_file.read_text(), folder.task_file.name).settings
+    settings = parse_task_file(folder.task_file.read_text("utf-8"), folder.task_file.name).settings
     write_json(
         folder.attempt_file,
         {

@@ -71,6 +71,7 @@ class Run:
         )
 
     def wait_until(self, true: Callable[[], bool]) -> None:
+        """Wait for something the trainer does; fails when it takes too long."""
         deadline = time.monotonic() + LIMIT_S
         while not true():
             assert time.monotonic() < deadline, self.run_dir.trainer_log.read_text()[-3000:]

@@ -108,13 +108,17 @@ def test_followers_that_start_at_the_same_time_get_the_same_trainer(run_dir: Run
     assert len({process.pid for process in found}) == 1
 
 
-def test_a_trainer_that_nobody_wrote_down_still_blocks_a_second_one(run_dir: RunDir) -> None:
+def test_a_trainer_that_nobody_wrote_down_is_ended_first(
+    run_dir: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its starter died before it wrote trainer.json; the mark in the environment shows it."""
-    start(run_dir, SLEEPER)
-    run_dir.trainer_pid.rename(run_dir.path / "aside")
-    with pytest.raises(StillRunning):
-        start(run_dir, SLEEPER)
-    (run_dir.path / "aside").rename(run_dir.trainer_pid)
+    monkeypatch.setattr(trainer, "LEAVE_S", 0.0)
+    lost = start(run_dir, SLEEPER)
+    run_dir.trainer_pid.unlink()
+    process = start(run_dir, SLEEPER)
+    assert process.alive()
+    assert process.pid != lost.pid
+    assert not lost.alive()
 
 
 def test_a_zombie_counts_as_dead() -> None:

@@ -240,6 +240,13 @@ CASES = [
         1,
     ),
     Case(
+        "axolotl refuses the config",
+        [error("ValidationError", "1 validation error for X\n  Value error, no\n  more", step=0)],
+        "crash",
+        "ValidationError: 1 validation error for X Value error, no more (before the first step)",
+        1,
+    ),
+    Case(
         "error only in the log",
         CUT,
         "crash",

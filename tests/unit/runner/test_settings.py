@@ -111,7 +111,7 @@ def test_unknown_keys_are_refused() -> None:
 def test_settings_are_frozen() -> None:
     """A run's settings don't change under way."""
     with pytest.raises(ValidationError):
-        RunnerSettings().max_hours = 1  # type: ignore[misc]
+        RunnerSettings().max_hours = 1
 
 
 def test_environment_values_stay_byte_for_byte() -> None:
