@@ -45,9 +45,9 @@ def default_path() -> Path:
 
 def read(path: Path) -> list[Curve]:
     """All curves of a file, gzipped or not."""
-    text = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
-    with text as lines:
-        return [_curve(line) for line in lines if line.strip()]
+    data = path.read_bytes()
+    text = gzip.decompress(data) if path.suffix == ".gz" else data
+    return [_curve(line) for line in text.decode().splitlines() if line.strip()]
 
 
 def plant(curve: Curve, fault: str, seed: int) -> tuple[Curve, int]:

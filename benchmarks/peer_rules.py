@@ -6,6 +6,7 @@ it answers whether it would raise its alarm now. Not covered: what the tools do 
 
 import math
 from collections import deque
+from collections.abc import Callable
 from statistics import fmean, median, stdev
 
 from benchmarks.curves import Rule
@@ -110,7 +111,7 @@ def simple_baseline(window: int = 32, warmup: int = 10, limit: float = 14.0) -> 
     return rule
 
 
-PEER_RULES = {
+PEER_RULES: dict[str, Callable[[], Rule]] = {
     "axolotl watchdog": axolotl_watchdog,
     "llm-foundry KillLossSpike": foundry_kill_loss_spike,
     "OLMo-core 6 sigma": olmo_six_sigma,

@@ -29,7 +29,7 @@ def check_files(files: list[Path], *, as_json: bool) -> int:
     for result in results:
         print(f"{result.file}: {result.verdict}")
         for finding in result.findings:
-            print(f"  {finding}")
+            print(f"  {finding.sentence(result.file)}")
     return _code(results)
 
 

@@ -42,7 +42,7 @@ def run_file(file: Path, *, cloud: str | None, watch: bool, cancel_on_interrupt:
         # This command started the control side, so it does not leave it running.
         control.down(home())
         print("Prefect was stopped again; open its UI on this data with: axolotl-runner up")
-    print(home().relative(home().run(run_id) / "report.json"))
+    print(home().shown(home().run(run_id) / "report.json"))
     return code
 
 

@@ -183,7 +183,7 @@ def _summary(run_id: str, flow_run: FlowRun) -> None:
         print(curve_text(points))
     for line in _facts(report):
         print(line)
-    print(f"report     {home().relative(folder / 'report.md')}")
+    print(f"report     {home().shown(folder / 'report.md')}")
 
 
 def _facts(report: Report) -> list[str]:
@@ -203,6 +203,6 @@ def _facts(report: Report) -> list[str]:
             f"attempt {attempt.n}  {attempt.outcome} ({start}, to step {attempt.last_step}{alarm})"
         )
     if report.model_dir:
-        lines.append(f"model      {report.model_dir}")
+        lines.append(f"model      {home().shown(home().path / report.model_dir)}")
     lines.append(f"cost       {dollars(report.cost_usd)}, {report.seconds.total or 0:.0f} s")
     return lines

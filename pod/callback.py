@@ -27,6 +27,10 @@ class LossSpike(RuntimeError):
     """The training has gone wrong for good; the `alarm` event says since when and why."""
 
 
+class AllStepsTrained(Exception):
+    """The checkpoint already holds the planned last step; its weights are loaded."""
+
+
 class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Reports each log entry, checkpoint and evaluation; raises LossSpike; obeys control.json."""
 
@@ -46,9 +50,15 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        """Start counting where the trainer starts: at 0, or at the checkpoint's step."""
+        """Start counting where the trainer starts: at 0, or at the checkpoint's step.
+
+        From a checkpoint of the last step the trainer would train one step too many (seen: step
+        41 of 40), because it compares with the plan only after a step.
+        """
         self.step = self._logged_step = state.global_step
         self.planned_steps = state.max_steps
+        if 0 < state.max_steps <= state.global_step:
+            raise AllStepsTrained
 
     def on_log(
         self,

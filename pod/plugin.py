@@ -32,7 +32,7 @@ from axolotl.integrations.base import BasePlugin
 from axolotl.utils.logging import get_logger
 from transformers import Trainer
 
-from pod.callback import LossSpike, RunnerCallback
+from pod.callback import AllStepsTrained, LossSpike, RunnerCallback
 from pod.integrity import weight_files
 from pod.reporter import Reporter
 from pod.rundir import RunDir, read_json
@@ -87,6 +87,9 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         def reporting_train(*args: Any, **kwargs: Any) -> Any:
             try:
                 return train(*args, **kwargs)
+            except AllStepsTrained:
+                LOG.info("All planned steps are in the checkpoint: only the final model is written")
+                return None
             except Exception as error:
                 self._report(error)
                 raise

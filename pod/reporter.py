@@ -108,7 +108,7 @@ class Reporter:
             "end",
             step,
             planned_steps=planned_steps,
-            finished=step == planned_steps,
+            finished=planned_steps is not None and step >= planned_steps,
             stopped=stopped,
             early=early,
             files=files,

@@ -273,23 +273,23 @@ class SpikeDetector:
     def _onset(self, first: int, level: float) -> tuple[int, Kind]:
         """Index of the entry with which the rise began, and whether it was a jump or a drift.
 
-        A jump begins where the losses are best split into normal and risen ones; its evidence may
-        have begun earlier, in noise. A drift begins before its evidence does.
+        The losses are split into normal and risen ones. Where those just before the split have
+        risen by a quarter already it was a drift, which began when they first lay over the level.
         """
         rises = [
             (i, log_ratio(e.loss, level) if level > 0 else e.loss - level)
             for i, e in enumerate(self._entries)
-            if i >= first and e.loss is not None
+            if i >= first - 3 and e.loss is not None
         ]
         height = middle([rise for _, rise in rises[-self._patience :]])
         total, most, split = 0.0, -math.inf, first
-        for i, rise in reversed(rises):
+        for i, rise in reversed([pair for pair in rises if pair[0] >= first]):
             total += min(rise, 2 * height) - height / 2
             if total >= most:
                 most, split = total, i
-        lead = [rise for i, rise in rises if i < split]
-        if len(lead) > 2 and sum(lead) / len(lead) > height / 4:
-            return self._before(first, level), "drift"
+        lead = [rise for i, rise in rises if i < split][-3:]
+        if lead and sum(lead) / len(lead) > height / 4:
+            return self._before(split, level), "drift"
         while split > 0 and self._entries[split - 1].surge_age == 0:
             split -= 1  # the gradient goes 1 to 3 entries before the loss
         return split, "jump"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+DEFAULT = REPOSITORY / ".runner"
 
 
 @dataclass(frozen=True)
@@ -55,26 +56,27 @@ class Home:
         return folder
 
     def relative(self, path: Path) -> str:
-        """`path` as it is shown to users: relative to the repository when it lies inside or below
-        the home.
-        """
-        if path.is_relative_to(self.runs):
-            return str(Path("runs") / path.relative_to(self.runs))
-        return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
+        """`path` as reports hold it: relative to the home, such as `runs/<run>/model`."""
+        return path.relative_to(self.path).as_posix()
+
+    def shown(self, path: Path) -> str:
+        """`path` as the terminal shows it: through the link `runs/` where that leads here."""
+        link = REPOSITORY / "runs"
+        if Path.cwd() == REPOSITORY and link.resolve() == self.runs.resolve():
+            return self.relative(path)
+        return str(path)
 
     def link_runs(self) -> None:
-        """Link `runs/` of the repository to this home's runs, unless something else is there."""
+        """Link `runs/` of the repository to the runs of the default home, unless it is taken."""
         link = REPOSITORY / "runs"
         self.runs.mkdir(parents=True, exist_ok=True)
-        if link.is_symlink() and Path(os.readlink(link)) != self.runs:
-            link.unlink()
-        if not link.exists() and not link.is_symlink():
-            link.symlink_to(self.runs)
+        if self.path == DEFAULT and not link.is_symlink() and not link.exists():
+            link.symlink_to(self.runs.relative_to(REPOSITORY))
 
 
 def home() -> Home:
     """The home of this process: `AXR_HOME` or `.runner/` in the repository."""
-    return Home(Path(os.environ.get("AXR_HOME") or REPOSITORY / ".runner").resolve())
+    return Home(Path(os.environ.get("AXR_HOME") or DEFAULT).resolve())
 
 
 def axolotl_environment() -> Path:

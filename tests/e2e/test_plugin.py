@@ -135,10 +135,13 @@ class Ended:
 
 
 def whole(folder: Path, env: Path) -> Ended:
-    """No fault: its losses are what the other runs are compared with."""
+    """No fault: its losses are what the other runs are compared with. Then its model gets lost."""
     run = make_run(folder, env, "tiny.yml")
     run.start()
-    return Ended(run, (run.finish(),))
+    first = run.finish()
+    (run.run_dir.out / "model.safetensors").rename(folder / "first.safetensors")
+    run.start(2, resume_from=ledger.pick(run.run_dir))
+    return Ended(run, (first, run.finish(2)))
 
 
 def plain(folder: Path, env: Path) -> Ended:
@@ -176,7 +179,7 @@ def interrupted(folder: Path, env: Path) -> Ended:
 
 @pytest.fixture(scope="session")
 def runs(axolotl_env: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Ended]]:
-    """All seven trainings, two at a time: each needs 20 s of one core to load axolotl alone."""
+    """All eight trainings, two at a time: each needs 20 s of one core to load axolotl alone."""
     folder = tmp_path_factory.mktemp("runs")
     with ThreadPoolExecutor(max_workers=2) as pool:
         return {
@@ -194,16 +197,29 @@ def test_a_run_without_faults_completes_and_reports_each_step_once(
 ) -> None:
     """armed comes first and end last, 40 steps lie between, every checkpoint is recorded."""
     ended = runs["whole"].result()
-    run, (judged,) = ended.run, ended.verdicts
+    run, judged = ended.run, ended.verdicts[0]
     assert (judged.outcome, judged.note) == ("completed", None)
     assert (judged.first_step, judged.last_step, judged.planned_steps) == (1, 40, 40)
-    kinds = [event["kind"] for event in run.events()]
+    kinds = [event["kind"] for event in run.events(attempt=1)]
     assert (kinds[0], kinds[-1], kinds.count("armed"), kinds.count("end")) == ("armed", "end", 1, 1)
-    assert [event["step"] for event in run.events("step")] == list(range(1, 41))
+    assert [event["step"] for event in run.events("step", 1)] == list(range(1, 41))
     assert [event["step"] for event in run.events("save")] == list(range(5, 41, 5))
     assert run.events("eval")
     assert run.events("end")[0]["files"] == ["model.safetensors"]
     assert "unrecorded" not in {c.health for c in ledger.checkpoints(run.run_dir)}
+
+
+def test_a_model_lost_after_the_last_step_is_written_without_training(
+    runs: dict[str, Future[Ended]],
+) -> None:
+    """From the last checkpoint comes the same model; axolotl alone would train a step 41 of 40."""
+    ended = runs["whole"].result()
+    second = ended.verdicts[1]
+    assert (second.outcome, second.first_step, second.last_step) == ("completed", None, 40)
+    assert ended.run.events("step", 2) == []
+    run_dir = ended.run.run_dir
+    lost, written = run_dir.path / "first.safetensors", run_dir.out / "model.safetensors"
+    assert written.read_bytes() == lost.read_bytes()
 
 
 def test_the_plugin_does_not_change_the_training(runs: dict[str, Future[Ended]]) -> None:

@@ -1,0 +1,68 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from deployments.cli import main
+from runner.home import REPOSITORY
+
+
+@pytest.fixture(autouse=True)
+def _empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AXR_HOME", str(tmp_path / "home"))
+
+
+def _call(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+def test_bad_input_starts_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that can't be a task file is refused before Prefect is started for it."""
+    assert _call("run", str(tmp_path / "missing.yml")) == 2
+    said = capsys.readouterr().err
+    assert "missing.yml" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "home").exists()
+
+
+def test_check_says_where_and_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with file, line and column for each finding; exit code 2."""
+    file = tmp_path / "bad.yml"
+    file.write_text("base_model: x\nrunner: {max_pric_per_hour: 1}\n")
+    assert _call("check", str(file)) == 2
+    said = capsys.readouterr().out
+    assert f"{file}:2:" in said
+    assert "max_price_per_hour" in said
+
+
+def test_check_as_json_has_one_object_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The form is a contract."""
+    file = tmp_path / "bad.yml"
+    file.write_text("base_model: x\nrunner: {max_pric_per_hour: 1}\n")
+    good = str(REPOSITORY / "configs" / "examples" / "tiny.yml")
+    assert _call("check", "--json", good, str(file)) == 2
+    first, second = json.loads(capsys.readouterr().out)
+    assert (first["file"], first["verdict"], first["findings"]) == (good, "ok", [])
+    assert second["verdict"] == "stop"
+    assert set(second["findings"][0]) == {
+        *("line", "column", "key", "level", "code", "message", "hint")
+    }
+
+
+def test_pods_lists_nothing_on_an_empty_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    """Listing pods needs no Prefect."""
+    assert _call("pods", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_down_without_anything_up_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A second `down` says so."""
+    assert _call("down") == 0
+    assert capsys.readouterr().out == "nothing was running\n"
