@@ -54,7 +54,9 @@ class Score:
     early: list[str] = field(default_factory=list)
 
 
-def run(curves_path: Path | None, report: Callable[[str], None]) -> dict[str, dict[str, Any]]:
+def run(
+    report: Callable[[str], None], curves_path: Path | None = None
+) -> dict[str, dict[str, Any]]:
     """Score all rules, report a table and return the detector's metrics.
 
     Returns {metric: {value, unit, target, n}}; a target is the count that n of these curves need
@@ -161,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curves", type=Path, help="a curve file of the same form")
     arguments = parser.parse_args()
-    print(json.dumps(run(arguments.curves, print), indent=1))
+    print(json.dumps(run(print, arguments.curves), indent=1))
 
 
 if __name__ == "__main__":

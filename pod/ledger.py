@@ -133,7 +133,7 @@ def verify(checkpoint: Path, *, hashes: bool = True) -> str | None:
 def pick(run_dir: RunDir, *, before: int | None = None) -> Checkpoint | None:
     """Return the newest usable healthy checkpoint with step < `before` (an alarm's onset).
 
-    With an onset, recorded checkpoints go before unrecorded ones, and the one of step onset - 1
+    Without an onset a suspect one is better than to start over, but comes last. With an onset, recorded checkpoints go before unrecorded ones, and the one of step onset - 1
     comes last: no loss computed with its weights was ever normal, it may be the ruined one.
     Its note of a best checkpoint elsewhere is mended, so that the path exists on this machine.
     """
@@ -205,12 +205,14 @@ def keep(run_dir: RunDir, *, proven: Sequence[int]) -> list[int]:
 def _usable_by_name(run_dir: RunDir, before: int | None) -> list[Checkpoint]:
     paths = list(_checkpoints(run_dir.out).items()) + list(_checkpoints(run_dir.kept).items())
     found = [_described(step, path) for step, path in paths]
-    return [c for c in found if c.health != "suspect" and (before is None or c.step < before)]
+    if before is None:
+        return found
+    return [c for c in found if c.health != "suspect" and c.step < before]
 
 
 def _rank(checkpoint: Checkpoint, before: int | None) -> tuple[bool, bool, int]:
     if before is None:
-        return False, False, -checkpoint.step
+        return checkpoint.health == "suspect", False, -checkpoint.step
     return checkpoint.step == before - 1, checkpoint.health == "unrecorded", -checkpoint.step
 
 

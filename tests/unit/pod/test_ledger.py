@@ -166,6 +166,7 @@ def test_a_spike_leads_back_before_its_onset_and_the_rest_is_set_aside(tmp_path:
         ({10: "healthy", 20: None}, 30, 10),  # an alarm: a recorded one goes first
         ({20: None}, 30, 20),  # better than starting over
         ({10: "healthy", 20: "suspect"}, None, 10),
+        ({20: "suspect"}, None, 20),  # only noise as long as no alarm says otherwise
         ({20: "suspect"}, 30, None),
         ({10: "healthy", 20: "healthy"}, 21, 10),  # no loss of its weights was ever normal
         ({20: "healthy"}, 21, 20),  # … but nothing else is left
@@ -178,7 +179,7 @@ def test_a_spike_leads_back_before_its_onset_and_the_rest_is_set_aside(tmp_path:
 def test_the_newest_trusted_checkpoint_is_picked(
     tmp_path: Path, saved: dict[int, str | None], before: int | None, expected: int | None
 ) -> None:
-    """Healthy before unrecorded once there was an alarm, suspect never, onset - 1 last."""
+    """After an alarm: healthy, then unrecorded, onset - 1 last, suspect never."""
     run_dir = RunDir(tmp_path)
     for step, health in saved.items():
         make_checkpoint(run_dir, step, health=health)
