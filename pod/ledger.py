@@ -106,7 +106,9 @@ class Recorder:
             keep(self.run_dir, proven=proven)
         except OSError as error:
             # A checkpoint without an entry is still judged by its structure: training goes on.
-            print(f"axolotl-runner: {checkpoint.name} was not recorded: {error}", flush=True)
+            print(
+                f"axolotl-runner: {checkpoint.name} was not recorded or kept: {error}", flush=True
+            )
 
 
 def verify(checkpoint: Path, *, hashes: bool = True) -> str | None:
@@ -133,9 +135,10 @@ def verify(checkpoint: Path, *, hashes: bool = True) -> str | None:
 def pick(run_dir: RunDir, *, before: int | None = None) -> Checkpoint | None:
     """Return the newest usable healthy checkpoint with step < `before` (an alarm's onset).
 
-    Without an onset a suspect one is better than to start over, but comes last. With an onset, recorded checkpoints go before unrecorded ones, and the one of step onset - 1
-    comes last: no loss computed with its weights was ever normal, it may be the ruined one.
-    Its note of a best checkpoint elsewhere is mended, so that the path exists on this machine.
+    Without an onset a suspect one is better than to start over, but comes last. With an onset,
+    recorded checkpoints go before unrecorded ones, and the one of step onset - 1 comes last: no
+    loss computed with its weights was ever normal, it may be the ruined one. The picked one's
+    note of a best checkpoint elsewhere is mended, so that the path exists on this machine.
     """
     for checkpoint in sorted(_usable_by_name(run_dir, before), key=lambda c: _rank(c, before)):
         if verify(checkpoint.path) is None:

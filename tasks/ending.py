@@ -23,7 +23,7 @@ from tasks.logs import log
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock
-from tasks.standing import recall, remember
+from tasks.standing import attempts, recall, remember
 from tasks.teardown import teardown
 
 
@@ -79,7 +79,7 @@ def finish(
     else:
         teardown(run.id)
     report(run, end.outcome, end.reason, end.published)
-    return _state(end)
+    return _state(run.id, end)
 
 
 def _outcome(run: Run, steps: Callable[[Run], str | None]) -> End:
@@ -103,9 +103,12 @@ def _keeps_pod(run: Run, end: End) -> bool:
     return end.outcome != "cancelled" and recall(run.id).get("keep_pod") == "yes"
 
 
-def _state(end: End) -> State[Any]:
+def _state(run_id: str, end: End) -> State[Any]:
+    """The state that the UI shows: the outcome's name, the reason, the last lines of the log."""
     if end.outcome == "completed":
         return Completed(message=end.reason)
     if end.outcome == "cancelled":
         return Cancelled(message=end.reason)
-    return Failed(name=state_name(end.outcome), message=end.reason)
+    tail = "\n".join(done[-1].tail) if (done := attempts(run_id)) else ""
+    message = f"{end.reason}\n\n{tail}".rstrip()
+    return Failed(name=state_name(end.outcome), message=message)

@@ -294,5 +294,5 @@ def test_a_checkpoint_that_vanishes_while_it_is_recorded_does_no_harm(
     recorder = Recorder(RunDir(tmp_path), attempt=1, rung=None)
     recorder.submit(5, "healthy", proven=[0])
     recorder.close()
-    assert "checkpoint-5 was not recorded" in capsys.readouterr().out
+    assert "checkpoint-5 was not recorded or kept" in capsys.readouterr().out
     assert ledger.checkpoints(RunDir(tmp_path)) == []
