@@ -1,6 +1,6 @@
 """Our plugin, switched off for every other block of steps: what it costs, paired in one training.
 
-Imported by axolotl in the trainer's environment; writes a line a step to steps.jsonl in AXR_RUN_DIR.
+Imported by axolotl in the trainer's environment; writes a line a step to steps.jsonl of the run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pods on this machine: a folder each, a clean environment, the boot script of rented pods.
 
-<home>/pods/<id>/   pod.json  home/  tmp/  volume/  boot.log The volume outlives the pod, as a
+<home>/pods/<id>/   pod.json  home/  volume/  boot.log The volume outlives the pod, as a
 network volume does: `volume/<run>` is a link to the run's own folder, so ending a local pod never
 costs a checkpoint. Nothing of this is held in memory: pods outlive the processes that made them,
 and anyone can list and end them.
@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,6 +81,7 @@ class LocalCloud:
         left = processes.kill_all(pod.id)
         if left:
             raise TryAgain(f"processes {left} of the local pod {pod.id} do not end")
+        shutil.rmtree(_scratch(pod.id), ignore_errors=True)
         shutil.rmtree(self._record(pod.id).parent, ignore_errors=True)
         if any(other.id == pod.id for other in self.list_ours()):
             raise TryAgain(
@@ -107,7 +109,7 @@ class LocalCloud:
         created = datetime.now(UTC)
         pod_id = f"local-{uuid4().hex[:8]}"
         folder = self.where.pods / pod_id
-        for part in ("home", "tmp", "volume"):
+        for part in ("home", "volume"):
             (folder / part).mkdir(parents=True)
         (folder / "volume" / order.run).symlink_to(self.where.run(order.run))
         facts = {
@@ -135,11 +137,13 @@ class LocalCloud:
 
     def _environment(self, pod: Pod, order: PodOrder) -> dict[str, str]:
         folder = self.where.pods / pod.id
+        scratch = _scratch(pod.id)
+        scratch.mkdir(mode=0o700, exist_ok=True)
         own = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
         return {
             **own,
             "HOME": str(folder / "home"),
-            "TMPDIR": str(folder / "tmp"),
+            "TMPDIR": str(scratch),
             "PREFECT_HOME": str(folder / "home" / ".prefect"),
             "AXR_CLOUD": self.name,
             "AXR_REPOSITORY": str(REPOSITORY),
@@ -151,6 +155,13 @@ class LocalCloud:
             "AXR_VOLUME": str(folder / "volume"),
             "AXR_DEADLINE": str(int(order.deadline.timestamp())),
         }
+
+
+def _scratch(pod_id: str) -> Path:
+    """The pod's TMPDIR, outside of its folder: a socket's path has at most 107 bytes, and the
+    data loading of axolotl makes sockets there ("AF_UNIX path too long").
+    """
+    return Path(tempfile.gettempdir()) / f"axr-{pod_id}"
 
 
 def local_cloud(environment: Mapping[str, str] = os.environ) -> LocalCloud:

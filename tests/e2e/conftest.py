@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -176,12 +177,20 @@ def make_side(folder: Path) -> Side:
     return Side(Home(folder.resolve()), environment)
 
 
+@pytest.fixture
+def empty_home() -> Iterator[Path]:
+    """A folder for a home. Not tmp_path: pytest keeps those of its last 3 sessions only."""
+    with tempfile.TemporaryDirectory(prefix="axr-") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
-def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+def side() -> Iterator[Side]:
     """A control side that is up for the whole session."""
     needs_axolotl()
-    made = make_side(tmp_path_factory.mktemp("home"))
-    up = made.cli("up")
-    assert up.returncode == 0, up.stderr
-    yield made
-    made.cli("down")
+    with tempfile.TemporaryDirectory(prefix="axr-") as folder:
+        made = make_side(Path(folder))
+        up = made.cli("up")
+        assert up.returncode == 0, up.stderr
+        yield made
+        made.cli("down")

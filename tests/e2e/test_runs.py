@@ -49,11 +49,11 @@ def _plain_axolotl(folder: Path) -> list[float]:
 
 
 def test_the_loss_curve_is_that_of_plain_axolotl_and_nothing_is_left_running(
-    tmp_path: Path,
+    tmp_path: Path, empty_home: Path
 ) -> None:
     """To the last digit: we change nothing in it. The command takes down what it started."""
     needs_axolotl()
-    alone = make_side(tmp_path / "home")
+    alone = make_side(empty_home)
     done = alone.cli("run", TINY, "--cloud", "local", "--watch")
     assert done.returncode == 0, done.stdout + done.stderr
     last_line = done.stdout.splitlines()[-1]

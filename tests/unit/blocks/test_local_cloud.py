@@ -72,6 +72,18 @@ def test_a_pod_has_a_clean_environment_and_a_home_of_its_own(
     assert environment["AXR_POD"] == pod.id
 
 
+def test_the_folder_for_temporary_files_has_a_short_path_and_goes_with_the_pod(
+    here: LocalCloud,
+) -> None:
+    """However deep the home lies: axolotl binds sockets there (paths of at most 107 bytes)."""
+    pod = here.create(_order())
+    scratch = Path(_environment(here, pod.id)["TMPDIR"])
+    assert scratch.is_dir()
+    assert len(str(scratch)) < 60
+    here.terminate(pod)
+    assert not scratch.exists()
+
+
 def test_ending_a_pod_ends_every_process_of_it_also_detached_ones(here: LocalCloud) -> None:
     """H53: processes in a session of their own carry the pod's mark too."""
     pod = here.create(_order())
