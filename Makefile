@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0
 
 # Two environments that must stay apart: axolotl's pins and the control side's exclude each other.
 setup:
-	@$(MAKE) --no-print-directory -j2 .venv/.ready .venv-axolotl/.ready
+	@$(MAKE) --no-print-directory --silent -j2 .venv/.ready .venv-axolotl/.ready
 	@.venv-axolotl/bin/python configs/examples/make_tiny.py
 
 .venv/.ready: pyproject.toml constraints.txt

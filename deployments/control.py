@@ -37,6 +37,10 @@ def environment(where: Home) -> dict[str, str]:
         "PREFECT_HOME": str(where.prefect),
         "PYTHONPATH": str(REPOSITORY),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "1",
+        # The sweep's schedule would be planned an hour ahead: 60 rows each time it is switched on.
+        "PREFECT_SERVER_SERVICES_SCHEDULER_MIN_SCHEDULED_TIME": "PT2M",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_MIN_RUNS": "1",
         "PREFECT_CLI_PROMPT": "false",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "PREFECT_WORKER_QUERY_SECONDS": "1",

@@ -42,6 +42,11 @@ class Kept:
     process: subprocess.Popen[bytes] | None = None
     started: float = field(default=float("-inf"))
 
+    def last_words(self) -> str:
+        """The end of its log."""
+        text = (self.where.logs / f"{self.name}.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-10:])
+
     def dead(self) -> bool:
         return self.process is None or self.process.poll() is not None
 
@@ -82,7 +87,7 @@ def keep(where: Home, *, sleep: Callable[[float], None] = time.sleep) -> None:
     try:
         if own_server:
             server.start()
-        _wait_for_api(stopping)
+        _wait_for_api(stopping, server if own_server else None)
         _register_and_revive()
         for worker in workers:
             worker.start()
@@ -159,7 +164,7 @@ def _worker(queue: str) -> list[str]:
     )
 
 
-def _wait_for_api(stopping: list[int]) -> None:
+def _wait_for_api(stopping: list[int], server: Kept | None) -> None:
     url = os.environ["PREFECT_API_URL"]
     deadline = time.monotonic() + SERVER_READY_WITHIN
     while not stopping:
@@ -168,6 +173,8 @@ def _wait_for_api(stopping: list[int]) -> None:
                 return
         except httpx.HTTPError:
             pass  # not there yet; the deadline below decides
+        if server and server.dead():
+            raise SystemExit(f"the Prefect server ended at once:\n{server.last_words()}")
         if time.monotonic() > deadline:
             raise SystemExit(f"no Prefect API answers at {url}")
         time.sleep(0.2)

@@ -59,6 +59,7 @@ def pod_environment(settings: RunnerSettings) -> dict[str, str]:
     `env`.
     """
     prefect = {
+        "DO_NOT_TRACK": "1",
         "PREFECT_API_URL": str(PREFECT_API_URL.value()),
         # The default of 10 s would be the larger part of each step's latency.
         "PREFECT_WORKER_QUERY_SECONDS": "1",
