@@ -96,7 +96,7 @@ def logs(arguments: argparse.Namespace) -> int:
 def cancel(arguments: argparse.Namespace) -> int:
     """Cancel a run: its trainer saves a checkpoint, its pod is given back."""
     _connect()
-    from deployments.submit import cancel_run
+    from deployments.steering import cancel_run
 
     return cancel_run(arguments.run)
 
@@ -104,7 +104,7 @@ def cancel(arguments: argparse.Namespace) -> int:
 def resume(arguments: argparse.Namespace) -> int:
     """Resume a run that has ended from its last healthy checkpoint."""
     _connect()
-    from deployments.submit import resume_run
+    from deployments.steering import resume_run
 
     return resume_run(arguments.run, watch=arguments.watch)
 

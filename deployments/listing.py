@@ -36,7 +36,8 @@ def print_logs(wanted: str) -> int:
     from prefect.client.schemas.sorting import LogSort
 
     from deployments.watching import find_run
-    from tasks.standing import api, children
+    from tasks.api import api
+    from tasks.standing import children
 
     run_id = find_run(wanted)
     ids = [UUID(run_id), *(child.id for child in children(run_id))]

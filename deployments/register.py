@@ -13,7 +13,7 @@ from prefect.variables import Variable
 
 from blocks.notifier import Notifier
 from runner.home import REPOSITORY
-from tasks.standing import api
+from tasks.api import api
 
 # At most this many runs, and so pods, at once for the whole installation; the rest waits in the
 # queue.

@@ -10,7 +10,9 @@ import argparse
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from prefect.client.schemas.filters import (
     DeploymentFilter,
@@ -21,14 +23,15 @@ from prefect.client.schemas.filters import (
     WorkQueueFilter,
     WorkQueueFilterName,
 )
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import Scheduled
 
 from runner.locks import is_free
+from tasks.api import api, write
 from tasks.logs import log
 from tasks.pod_run import follower_lock
 from tasks.run import parent_lock
-from tasks.standing import api, remember
+from tasks.standing import remember
 
 # Seconds that a state must have lasted. A worker proposes Crashed twice, and a new process takes
 # its lock a moment after it is Running; a worker that lives ends a cancelled run within 35 s.
@@ -79,9 +82,8 @@ def _set_going(found: list[FlowRun], lock_of: Callable[[FlowRun], Path]) -> list
         if run.state and run.state.is_cancelling():
             # Its outcome is decided: what is left to do is to end it.
             remember(str(run.id), {"outcome": "cancelled", "reason": "cancelled by the user"})
-        prefect.set_flow_run_state(
-            run.id, Scheduled(message="revived: its process died"), force=True
-        )
+        again: State[Any] = Scheduled(message="revived: its process died")
+        write(partial(prefect.set_flow_run_state, run.id, again, force=True))
     return [str(run.id) for run in dead]
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from deployments import control
-from runner.errors import ConfigError, RunEnded
+from runner.errors import ConfigError
 from runner.home import REPOSITORY, home
 from runner.taskfile import MAX_BYTES, read_task_file
 
@@ -46,57 +46,10 @@ def run_file(file: Path, *, cloud: str | None, watch: bool, cancel_on_interrupt:
     return code
 
 
-def cancel_run(wanted: str) -> int:
-    """Cancel a run and wait for its end: the trainer saves, the pod is given back."""
-    from deployments.watching import find_run, request_cancel, wait_for_end
-
-    run_id = find_run(wanted)
-    if not request_cancel(run_id):
-        print(f"run {run_id} has already ended")
-        return 0
-    state = wait_for_end(run_id, seconds=120)
-    print(f"run {run_id}: {state}")
-    return 0 if state == "Cancelled" else 1
-
-
-def resume_run(wanted: str, *, watch: bool) -> int:
-    """Set a run that has ended going again; its next attempt starts from the last healthy
-    checkpoint.
-    """
-    from prefect.states import Scheduled
-
-    from deployments.watching import find_run, watch_run
-    from tasks.standing import api, attempts, recall, remember
-
-    run_id = find_run(wanted)
-    facts = recall(run_id)
-    if "outcome" not in facts:
-        raise RunEnded(f"run {run_id} has not ended: there is nothing to resume")
-    if facts["outcome"] == "completed":
-        raise RunEnded(f"run {run_id} is completed: there is nothing to resume")
-    generation = int(facts.get("generation", "1")) + 1
-    remember(
-        run_id,
-        {
-            "outcome": "",
-            "reason": "",
-            "generation": generation,
-            "asked_after": len(attempts(run_id)),
-            "began": "",
-        },
-    )
-    prefect = api()
-    from uuid import UUID
-
-    prefect.set_flow_run_state(UUID(run_id), Scheduled(message="resumed by the user"), force=True)
-    print(f"run {run_id} goes on")
-    return watch_run(run_id, cancel_on_interrupt=False) if watch else 0
-
-
 def _create(file: Path, cloud: str | None) -> str:
     side = control.up(home())
     os.environ.update(control.environment(home()), PREFECT_API_URL=side.api)
-    from tasks.standing import api
+    from tasks.api import api
 
     parameters = {"task_file": _name(file), "content": _content(file), "cloud": cloud}
     prefect = api()

@@ -23,10 +23,11 @@ from runner.errors import ConfigError
 from runner.home import home
 from runner.notice import dollars
 from runner.report import Report, read_report
+from tasks.api import api, write
 from tasks.notify import cost_so_far
 from tasks.progress import key
 from tasks.report import curve
-from tasks.standing import PREFIX, api, attempts, children
+from tasks.standing import PREFIX, attempts, children
 
 EVERY = 1.0
 # A run is over for the watcher when its report is there; it is written just before the final state.
@@ -79,7 +80,7 @@ def request_cancel(run_id: str) -> bool:
     if state is None or state.is_final():
         return False
     wanted: State[Any] = Cancelled() if state.is_scheduled() else Cancelling()
-    prefect.set_flow_run_state(UUID(run_id), wanted)
+    write(lambda: prefect.set_flow_run_state(UUID(run_id), wanted))
     return True
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
@@ -18,8 +19,9 @@ from prefect.deployments import run_deployment
 from prefect.states import Cancelling, Scheduled
 
 from runner.errors import TrainingFailed
+from tasks.api import api, write
 from tasks.logs import log
-from tasks.standing import api, tag
+from tasks.standing import tag
 
 # A worker proposes Crashed twice; a Scheduled set before the second one is overwritten.
 CRASH_SETTLES = 4.0
@@ -29,14 +31,17 @@ PICK_UP_LIMIT = 600.0
 
 def start_child(run: str, step: str, attempt: int, parameters: Mapping[str, Any]) -> FlowRun:
     """The child of this run for (step, attempt): found or created, on the run's own queue."""
-    started = run_deployment(
-        f"{step}/pod",
-        parameters=dict(parameters),
-        flow_run_name=f"{step}-{attempt}",
-        idempotency_key=f"{run}:{step}:{attempt}",
-        work_queue_name=f"axr-{run}",
-        tags=[tag(run)],
-        timeout=0,
+    started = write(
+        partial(
+            run_deployment,
+            f"{step}/pod",
+            parameters=dict(parameters),
+            flow_run_name=f"{step}-{attempt}",
+            idempotency_key=f"{run}:{step}:{attempt}",
+            work_queue_name=f"axr-{run}",
+            tags=[tag(run)],
+            timeout=0,
+        )
     )
     return cast(FlowRun, started)  # a coroutine only where an event loop runs
 
@@ -78,7 +83,7 @@ def cancel_child(
     end.
     """
     prefect = api()
-    prefect.set_flow_run_state(child.id, Cancelling(), force=True)
+    write(lambda: prefect.set_flow_run_state(child.id, Cancelling(), force=True))
     deadline = time.monotonic() + wait
     while not (state := _state(child.id)).is_final() and time.monotonic() < deadline:
         sleep(0.25)
@@ -100,7 +105,8 @@ def _set_going_again(child: FlowRun, state: State[Any]) -> None:
     if times > MOST_REVIVALS:
         raise TrainingFailed("crash", f"{child.name} crashed {times} times: {state.message}")
     log().warning("The follower of %s died; it is started again", child.name)
-    prefect.set_flow_run_state(child.id, Scheduled(message="its process died"), force=True)
+    again: State[Any] = Scheduled(message="its process died")
+    write(lambda: prefect.set_flow_run_state(child.id, again, force=True))
 
 
 def _pace(elapsed: float) -> float:

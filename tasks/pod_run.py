@@ -11,7 +11,7 @@ from prefect.runtime import flow_run
 
 from pod.rundir import RunDir
 from runner.locks import hold
-from tasks.standing import api
+from tasks.api import api
 
 
 def run_dir(run: str) -> RunDir:

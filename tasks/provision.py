@@ -14,7 +14,7 @@ from runner.errors import NoCapacity
 from runner.settings import RunnerSettings
 from tasks.retrying import patiently
 from tasks.run import Order, Run
-from tasks.standing import remember_pod
+from tasks.standing import remember, remember_pod
 from tasks.sweeping import switch_sweep_on
 from tasks.timing import timed
 
@@ -37,6 +37,8 @@ def _provision(run: Run, order: Order) -> Pod:
     switch_sweep_on()
     pod = _first_with_room(clouds, pod_order(run, order))
     remember_pod(pod)
+    if not order.settings.one_shot:
+        remember(run.id, {"keep_pod": "yes"})
     get_run_logger().info("Pod %s on %s at $%.2f per hour", pod.id, pod.cloud, pod.price_per_hour)
     return pod
 

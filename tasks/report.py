@@ -21,9 +21,10 @@ from runner.notice import Kind
 from runner.report import Attempt, PodBill, Report, Seconds, pod_cost, state_of, write_report
 from runner.report_page import report_curve, report_page
 from runner.settings import NotifySettings
+from tasks.api import api, write
 from tasks.notify import deliver, ui_link
 from tasks.run import Run, open_order
-from tasks.standing import api, attempts, children, pods_of, recall
+from tasks.standing import attempts, children, pods_of, recall
 
 
 @task
@@ -54,7 +55,7 @@ def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> N
         flow_run_id=UUID(run.id),
     )
     prefect = api()
-    prefect.create_artifact(artifact)
+    write(lambda: prefect.create_artifact(artifact))
 
 
 def make_report(

@@ -11,7 +11,8 @@ from blocks.clouds import cloud as cloud_named
 from runner.home import REPOSITORY, Home, home
 from runner.settings import RunnerSettings
 from runner.taskfile import TaskFile, parse_task_file, read_task_file
-from tasks.standing import api, recall, remember
+from tasks.api import api
+from tasks.standing import recall, remember
 
 
 @dataclass(frozen=True)

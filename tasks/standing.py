@@ -7,44 +7,29 @@ repeated.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.settings import PREFECT_API_URL
 
 from blocks.cloud import Pod
 from runner.attempts import AttemptFacts, from_message, to_message
 from runner.errors import Outcome
+from tasks.api import api, write
 
 PREFIX = "axr."
-
-
-def api() -> SyncPrefectClient:
-    """The Prefect API. One client for the process: a new one costs 30 ms for its TLS settings
-    alone.
-    """
-    return _client(str(PREFECT_API_URL.value()))
-
-
-@functools.cache
-def _client(url: str) -> SyncPrefectClient:
-    opened = get_client(sync_client=True)
-    opened.__enter__()
-    return opened
 
 
 def remember(run: str, facts: Mapping[str, str | float]) -> None:
     """Write facts to the run's labels; an existing one of the same name is replaced."""
     prefect = api()
-    prefect.update_flow_run_labels(UUID(run), {PREFIX + key: value for key, value in facts.items()})
+    labels = {PREFIX + key: value for key, value in facts.items()}
+    write(lambda: prefect.update_flow_run_labels(UUID(run), labels))
 
 
 def recall(run: str) -> dict[str, str]:
@@ -101,7 +86,8 @@ def leave_facts(flow_run_id: str, facts: AttemptFacts) -> None:
     them.
     """
     prefect = api()
-    prefect.update_flow_run_labels(UUID(flow_run_id), {f"{PREFIX}facts": to_message(facts)})
+    labels: dict[str, str | int | float | bool] = {f"{PREFIX}facts": to_message(facts)}
+    write(lambda: prefect.update_flow_run_labels(UUID(flow_run_id), labels))
 
 
 def _facts(child: FlowRun, state: State[object]) -> AttemptFacts:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from prefect.exceptions import ObjectNotFound
 
 from blocks.cloud import Pod
 from blocks.clouds import all_clouds
+from tasks.api import api, write
 from tasks.logs import log
-from tasks.standing import api, recall
+from tasks.standing import recall
 from tasks.teardown import end_pod
 
 DEPLOYMENT = "sweep/sweep"
@@ -57,4 +59,8 @@ def _set_active(active: bool) -> None:
     deployment = prefect.read_deployment_by_name(DEPLOYMENT)
     for schedule in deployment.schedules:
         if schedule.active != active:
-            prefect.update_deployment_schedule(deployment.id, schedule.id, active=active)
+            write(
+                partial(
+                    prefect.update_deployment_schedule, deployment.id, schedule.id, active=active
+                )
+            )

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 from prefect import task
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
 from blocks.cloud import Pod
 from blocks.clouds import all_clouds, cloud_of
 from runner.errors import TryAgain
+from tasks.api import api, write
 from tasks.children import cancel_child
 from tasks.logs import log
 from tasks.retrying import patiently
-from tasks.standing import api, children, remember_pod
+from tasks.standing import children, remember_pod
 from tasks.timing import timed
 
 # Inside Prefect's 30 s between a cancel and SIGKILL: the trainer's 20 s to save, and time to end
@@ -43,7 +45,8 @@ def end_pods(run_id: str) -> list[Pod]:
             end_pod(pod)
             ended.append(pod)
     for child in _unfinished(run_id):  # its process went with the pod and can't say so itself
-        api().set_flow_run_state(child.id, Cancelled(message="its pod was ended"), force=True)
+        ended_with_it: State[None] = Cancelled(message="its pod was ended")
+        write(partial(api().set_flow_run_state, child.id, ended_with_it, force=True))
     _remove_queue(run_id)
     return ended
 
@@ -74,6 +77,6 @@ def _remove_queue(run_id: str) -> None:
     prefect = api()
     try:
         queue = prefect.read_work_queue_by_name(f"axr-{run_id}", work_pool_name="pods")
-        prefect.delete_work_queue_by_id(queue.id)
+        write(lambda: prefect.delete_work_queue_by_id(queue.id))
     except ObjectNotFound:
         return

@@ -26,7 +26,7 @@ TINY = "configs/examples/tiny.yml"
 SPIKE = "configs/examples/spike.yml"
 
 
-def longer(folder: Path, steps: int = 300) -> str:
+def longer(folder: Path, steps: int = 200) -> str:
     """The tiny task file with more steps (70 ms each), so that there is a middle to act in."""
     settings = yaml.safe_load((REPOSITORY / TINY).read_text())
     settings |= {"max_steps": steps, "save_steps": 50, "eval_steps": 100, "num_epochs": 20}
