@@ -14,6 +14,7 @@ from deployments.processes import Process
 from runner.home import REPOSITORY, Home
 
 READY_WITHIN = 180.0
+ALREADY = 3  # the exit code of a keeper that finds another one in its home
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def up(where: Home) -> Control:
         )
     deadline = time.monotonic() + READY_WITHIN
     while not (started := running(where)):
-        if keeper.poll() is not None or time.monotonic() > deadline:
+        if keeper.poll() not in (None, ALREADY) or time.monotonic() > deadline:
             raise SystemExit(f"the control side did not start; its last words:\n{_last_lines(log)}")
         time.sleep(0.1)
     return started

@@ -12,19 +12,22 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
 import httpx
 
+from deployments.control import ALREADY
+from deployments.ports import own_port
 from deployments.processes import Process
 from runner.home import REPOSITORY, Home, home
+from runner.locks import LockHeld, hold
 
 REVIVE_EVERY = 5.0
 SERVER_READY_WITHIN = 120.0
@@ -74,20 +77,37 @@ class Kept:
 
 
 def keep(where: Home, *, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Run the control side until SIGTERM; writes control.json when it is ready for work."""
+    """Run the control side until SIGTERM; writes control.json when it is ready for work.
+
+    Ends with the code ALREADY when another keeper has this home.
+    """
     stopping = _on_stop()
-    own_server = "PREFECT_API_URL" not in os.environ
-    port = _port(where)
-    os.environ.setdefault("PREFECT_API_URL", f"http://127.0.0.1:{port}/api")
-    server = Kept(
-        "server", _prefect("server", "start", "--host", "127.0.0.1", "--port", str(port)), where
-    )
-    workers = [Kept(f"worker-{queue}", _worker(queue), where) for queue in ("runs", "service")]
-    kept = [server, *workers] if own_server else workers
+    with ExitStack() as held:
+        try:
+            held.enter_context(hold(where.path / "keeper.lock"))
+        except LockHeld:
+            raise SystemExit(ALREADY) from None
+        server = None
+        if "PREFECT_API_URL" not in os.environ:
+            port = held.enter_context(own_port(where))
+            os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
+            server = Kept("server", _server(port), where)
+        workers = [Kept(f"worker-{queue}", _worker(queue), where) for queue in ("runs", "service")]
+        _keep(server, workers, where, stopping, sleep)
+
+
+def _keep(
+    server: Kept | None,
+    workers: list[Kept],
+    where: Home,
+    stopping: list[int],
+    sleep: Callable[[float], None],
+) -> None:
+    kept = [server, *workers] if server else workers
     try:
-        if own_server:
+        if server:
             server.start()
-        _wait_for_api(stopping, server if own_server else None)
+        _wait_for_api(stopping, server)
         _register_and_revive()
         for worker in workers:
             worker.start()
@@ -149,6 +169,10 @@ def _prefect(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "prefect", *arguments]
 
 
+def _server(port: int) -> list[str]:
+    return _prefect("server", "start", "--host", "127.0.0.1", "--port", str(port))
+
+
 def _worker(queue: str) -> list[str]:
     return _prefect(
         "worker",
@@ -178,24 +202,6 @@ def _wait_for_api(stopping: list[int], server: Kept | None) -> None:
         if time.monotonic() > deadline:
             raise SystemExit(f"no Prefect API answers at {url}")
         time.sleep(0.2)
-
-
-def _port(where: Home) -> int:
-    """The port of last time, else Prefect's usual 4200, else any; links into the UI stay true that
-    way.
-    """
-    record = where.path / "port"
-    wanted = int(record.read_text()) if record.exists() else 4200
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", wanted))
-        except OSError:
-            probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    where.path.mkdir(parents=True, exist_ok=True)
-    record.write_text(str(port))
-    return port
 
 
 def _write_control(where: Home, kept: list[Kept], api: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from contextlib import suppress
 
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import WorkPoolCreate
@@ -45,9 +46,12 @@ def register() -> bool:
 
 
 def _version() -> str:
-    return hashlib.sha256(
-        (REPOSITORY / "prefect.yaml").read_bytes() + str(REPOSITORY).encode()
-    ).hexdigest()[:16]
+    """Of what is registered: the file, where it lies, and the flows, whose parameters the server
+    checks.
+    """
+    files = [REPOSITORY / "prefect.yaml", *sorted((REPOSITORY / "flows").glob("*.py"))]
+    content = b"".join(file.read_bytes() for file in files)
+    return hashlib.sha256(content + str(REPOSITORY).encode()).hexdigest()[:16]
 
 
 def _ensure_pool(prefect: SyncPrefectClient, name: str) -> None:
@@ -62,4 +66,6 @@ def _ensure_queue(prefect: SyncPrefectClient, name: str, limit: int | None) -> N
     try:
         prefect.read_work_queue_by_name(name, work_pool_name="control")
     except ObjectNotFound:
-        prefect.create_work_queue(name, work_pool_name="control", concurrency_limit=limit)
+        # A request that is sent again because its answer got lost finds what the first one made.
+        with suppress(ObjectAlreadyExists):
+            prefect.create_work_queue(name, work_pool_name="control", concurrency_limit=limit)

@@ -18,9 +18,11 @@ import pytest
 import yaml
 
 from blocks.local import processes
+from blocks.local.cloud import LocalCloud
 from deployments import control
 from runner.home import REPOSITORY, Home, axolotl_environment
 from runner.locks import holder
+from tests.e2e.training import TrainServer, serving
 
 TINY = "configs/examples/tiny.yml"
 SPIKE = "configs/examples/spike.yml"
@@ -177,11 +179,21 @@ def make_side(folder: Path) -> Side:
     return Side(Home(folder.resolve()), environment)
 
 
+def _end_pods(home: Home) -> None:
+    """What a test that failed or was interrupted left running."""
+    cloud = LocalCloud(home)
+    for pod in cloud.list_ours():
+        cloud.terminate(pod)
+
+
 @pytest.fixture
 def empty_home() -> Iterator[Path]:
     """A folder for a home. Not tmp_path: pytest keeps those of its last 3 sessions only."""
     with tempfile.TemporaryDirectory(prefix="axr-") as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        finally:
+            _end_pods(Home(Path(folder).resolve()))
 
 
 @pytest.fixture(scope="session")
@@ -192,5 +204,17 @@ def side() -> Iterator[Side]:
         made = make_side(Path(folder))
         up = made.cli("up")
         assert up.returncode == 0, up.stderr
-        yield made
-        made.cli("down")
+        try:
+            yield made
+        finally:
+            made.cli("down")
+            _end_pods(made.home)
+
+
+@pytest.fixture(scope="session")
+def train_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainServer]:
+    """Trains with axolotl that was loaded once for the session."""
+    needs_axolotl()
+    log = tmp_path_factory.mktemp("server") / "log"
+    with serving(axolotl_environment(), log) as server:
+        yield server
