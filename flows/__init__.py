@@ -1,1 +1,7 @@
 """Orchestration only: each flow body reads like the list of its steps."""
+
+import sys
+
+# Prefect 3.9 runs a cancelled run's hooks from a script that lies in prefect/runner/. The folder of
+# a script leads sys.path, and the runner.py in it would stand before our package of that name.
+sys.path[:] = [folder for folder in sys.path if not folder.endswith("prefect/runner")]

@@ -11,9 +11,9 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.runtime import flow_run
 
 from flows.resume import resume
-from runner.errors import TrainingFailed
-from runner.ladder import FIRST, Stop, next_attempt
+from runner.ladder import FIRST
 from tasks.check import check
+from tasks.deciding import decide
 from tasks.ending import End, finish, to_its_end
 from tasks.notify import tell
 from tasks.provision import provision
@@ -67,11 +67,7 @@ def steps(run: Run) -> str | None:
     prepare(run, order, pod)
     done = attempts(run.id) or [train(run, order, pod, FIRST)]
     while done[-1].outcome != "completed":
-        plan = next_attempt(done, order.settings.resume, asked_after=run.asked_after)
-        if isinstance(plan, Stop):
-            raise TrainingFailed(done[-1].outcome, plan.reason)
+        plan = decide(run, order, done)
         tell(run, order, "spike", done[-1].reason, attempt=done[-1].n)
-        done.append(
-            resume(run.id, plan.n, done[-1].reason, plan.from_checkpoint, plan.before, plan.rung)
-        )
+        done.append(resume(run.id, plan.n, plan.what, plan.why, plan))
     return publish(run, order, pod)

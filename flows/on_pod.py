@@ -19,11 +19,12 @@ from pod.rundir import RunDir
 from runner.attempts import to_message
 from runner.errors import RunEnded, state_name
 from runner.report import Rung
+from tasks.facts import read_facts
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts
-from tasks.trainer import Plan, follow_trainer, read_facts, start_or_attach
+from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tasks.upload import gather_model, upload
 
 # Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk
@@ -45,10 +46,30 @@ def prepare(run: str, task_file: str, content: str) -> State[Any]:
 
 @flow(name="train", log_prints=True)
 def train(
-    run: str, attempt: int, before: int | None = None, rung: Rung | None = None
+    run: str,
+    attempt: int,
+    before: int | None = None,
+    rung: Rung | None = None,
+    factors: dict[str, float] | None = None,
+    overrides: dict[str, int] | None = None,
+    why: str = "",
+    last: bool = False,
+    task_file: str | None = None,
 ) -> State[Any]:
-    """Train once: start the trainer or attach to it, follow it, and say how it ended."""
-    plan = Plan(attempt, before, rung)
+    """Train once: start the trainer or attach to it, follow it, and say how it ended.
+
+    Args:
+        run: id of the run.
+        attempt: number of the attempt, from 1.
+        before: the step where the trouble of the attempt before began.
+        rung: what this attempt changes.
+        factors: of learning_rate and weight_decay, relative to the task file's.
+        overrides: keys of axolotl and the values that they have instead of the task file's.
+        why: the trouble of the attempt before.
+        last: no further attempt would follow.
+        task_file: path of the task file in the repository.
+    """
+    plan = Plan(attempt, before, rung, factors or {}, overrides or {}, why, last, task_file)
     with alive(run) as folder:
         try:
             process = start_or_attach(folder, plan)

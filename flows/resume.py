@@ -6,26 +6,24 @@ from prefect import flow
 
 from runner.attempts import AttemptFacts
 from runner.ladder import NextAttempt
-from runner.report import Rung
 from tasks.notify import tell
 from tasks.provision import provision
 from tasks.run import open_order, open_run
 from tasks.steps import train
 
 
-@flow(name="resume", flow_run_name="resume-{attempt}", persist_result=False)
-def resume(
-    run: str,
-    attempt: int,
-    why: str,
-    from_checkpoint: int | None,
-    before: int | None,
-    rung: Rung | None,
-) -> AttemptFacts:
-    """Train again from a checkpoint before the trouble; `before` is the step where the trouble
-    began.
+@flow(name="resume", flow_run_name="resume-{attempt}: {what}", persist_result=False)
+def resume(run: str, attempt: int, what: str, why: str, plan: NextAttempt) -> AttemptFacts:
+    """Train again from a checkpoint before the trouble.
+
+    Args:
+        run: id of the run.
+        attempt: number of the attempt.
+        what: where it starts and what it changes, in words.
+        why: the trouble that it comes after.
+        plan: the same for the trainer.
     """
     this, order = open_run(run), open_order(run)
     pod = provision(this, order)
-    tell(this, order, "resumed", why, attempt=attempt, from_checkpoint=from_checkpoint)
-    return train(this, order, pod, NextAttempt(attempt, from_checkpoint, before, rung))
+    tell(this, order, "resumed", f"attempt {attempt} {what}", attempt=attempt, after=why)
+    return train(this, order, pod, plan)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import time
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import (
     EarlyStoppingCallback,
     Trainer,
@@ -17,10 +17,11 @@ from transformers import (
     TrainingArguments,
 )
 
+from pod import ranks, rungs
+from pod.commands import Commands
+from pod.postmortem import examine, weights_are_finite
 from pod.reporter import Reporter, number
 from pod.spikes import Alarm
-
-LOOK_EVERY = 0.25  # seconds between two looks at control.json: a stat on a network disk takes 1 ms
 
 
 class LossSpike(RuntimeError):
@@ -31,32 +32,72 @@ class AllStepsTrained(Exception):
     """The checkpoint already holds the planned last step; its weights are loaded."""
 
 
-class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Reports each log entry, checkpoint and evaluation; raises LossSpike; obeys control.json."""
+class SavedForSkip(Exception):
+    """The step before the window to skip is on disk, in `checkpoint`."""
 
-    def __init__(self, reporter: Reporter, trainer: Trainer) -> None:
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__(str(checkpoint))
+        self.checkpoint = checkpoint
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One pass of trainer.train: what it starts from, and what is special about it.
+
+    `leave_at` is the step to save and leave at, before a window to skip. `skipped` is the window
+    that was skipped to get here; `checkpoint` is then a doctored copy, of no use after a step.
+    """
+
+    checkpoint: Path | None = None
+    leave_at: int | None = None
+    skipped: rungs.Skip | None = None
+
+
+class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Reports each log entry, checkpoint and evaluation; raises LossSpike; obeys control.json.
+
+    `can_rewind` tells whether this trainer may be trained again in the same process.
+    """
+
+    def __init__(self, reporter: Reporter, trainer: Trainer, *, can_rewind: bool = False) -> None:
         self.reporter = reporter
         self.trainer = trainer
+        self.can_rewind = can_rewind
+        self.commands = Commands(reporter.run_dir.control)
+        self.entry = Entry()
         self.step = 0
         self.planned_steps: int | None = None
         self.loss: float | None = None
         self.stopped = False
         self.stopped_early = False
         self._logged_step = -1
-        self._answered = 0
-        self._looked_at = -math.inf
-        self._control_changed_at = 0
+
+    @property
+    def patience(self) -> float:
+        """Seconds that an alarm is followed by waiting for a decision; 0: the process ends."""
+        return self.reporter.warm_seconds if self.can_rewind else 0.0
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        optimizer: Any = None,
+        lr_scheduler: Any = None,
+        **_: Any,
     ) -> None:
-        """Start counting where the trainer starts: at 0, or at the checkpoint's step.
+        """Start counting where the trainer starts, do the rung, look into the last alarm.
 
         From a checkpoint of the last step the trainer would train one step too many (seen: step
         41 of 40), because it compares with the plan only after a step.
         """
         self.step = self._logged_step = state.global_step
         self.planned_steps = state.max_steps
+        self._do_rung(state, optimizer, lr_scheduler)
+        self._examine_last_alarm()
+        if self.entry.leave_at == state.global_step:  # nothing to train before the window
+            self.trainer._save_checkpoint(self.trainer.model, trial=None)
+            raise SavedForSkip(self._checkpoint(state.global_step))
         if 0 < state.max_steps <= state.global_step:
             raise AllStepsTrained
 
@@ -84,18 +125,19 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
             lr=number(logs.get("learning_rate")),
             epoch=number(logs.get("epoch", state.epoch)),
         )
-        if alarm is None and grad_norm is not None and not math.isfinite(grad_norm):
-            alarm = self._alarm_if_weights_are_gone(step, grad_norm)
+        alarm = self._agreed(alarm, step, grad_norm)
         if alarm is not None:
-            onset = self.reporter.alarm(alarm, logging_steps=max(1, int(state.logging_steps)))
-            raise LossSpike(f"{alarm.kind} from step {onset}, certain at {step}: {alarm.reason}")
+            self._raise(alarm, logging_steps=max(1, int(state.logging_steps)))
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Report and record the checkpoint, once every rank has written its part."""
-        self._any_rank(False)
+        ranks.any_rank(self.trainer, False)
         self.reporter.save(state.global_step)
+        if state.global_step == self.entry.leave_at and not self.stopped:
+            self.close()
+            raise SavedForSkip(self._checkpoint(state.global_step))
 
     def on_evaluate(
         self,
@@ -113,17 +155,17 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
     ) -> None:
         """Obey a waiting command: `stop` saves this very step and ends the training."""
         self.step = state.global_step
-        command = self._new_command()
+        command = self.commands.take() if self.reporter.writes else None
         stop = command is not None and command.get("cmd") == "stop"
         if command is not None:
-            self._answered = command["seq"]
-            self.reporter.decision(
-                self.step, seq=command["seq"], cmd=str(command.get("cmd")), done=stop
-            )
-        if self._any_rank(stop):
+            self.answer(command, done=stop)
+        if ranks.any_rank(self.trainer, stop):
             self.stopped = True
             control.should_save = True
             control.should_training_stop = True
+        if self.step == self.entry.leave_at:
+            control.should_save = True
+        self._drop_copy()
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -137,39 +179,92 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
             for callback in self.trainer.callback_handler.callbacks
         )
 
+    def arm(self) -> None:
+        """Say that the attempt is guarded from here on."""
+        args = self.trainer.args
+        self.reporter.armed(
+            planned_steps=args.max_steps if args.max_steps > 0 else None,
+            logging_steps=args.logging_steps,
+            save_steps=args.save_steps,
+        )
+
+    def turn_to(self, reporter: Reporter) -> None:
+        """Go on for another attempt."""
+        self.reporter = reporter
+        self.loss = None
+        self.stopped = self.stopped_early = False
+
+    def answer(self, command: dict[str, Any], *, done: bool) -> None:
+        """Say that a command was seen, and whether it was carried out."""
+        self.reporter.decision(
+            self.step, seq=command["seq"], cmd=str(command.get("cmd")), done=done
+        )
+
+    def examine_own_alarm(self) -> None:
+        """No attempt of this process follows: say what can be said with the weights there are."""
+        window = ranks.from_first(self.trainer, self.reporter.own_window())
+        if window is not None:
+            self.reporter.postmortem(window, examine(self.trainer, window))
+
     def close(self) -> None:
-        """Wait for the checkpoint that is being recorded."""
+        """Wait for the checkpoint that is being recorded; leave nothing lying about."""
         self.reporter.recorder.close()
+        self._drop_copy()
 
-    def _new_command(self) -> dict[str, Any] | None:
-        """Read control.json on rank 0, and only when it has changed."""
-        now = time.monotonic()
-        if not self.reporter.writes or now - self._looked_at < LOOK_EVERY:
-            return None
-        self._looked_at = now
-        try:
-            changed_at = os.stat(self.reporter.run_dir.control).st_mtime_ns
-        except FileNotFoundError:
-            return None
-        if changed_at == self._control_changed_at:
-            return None
-        self._control_changed_at = changed_at
-        command = self.reporter.command()
-        return command if command is not None and command["seq"] > self._answered else None
+    def _drop_copy(self) -> None:
+        """A doctored checkpoint is read to its end before the first step ends."""
+        copy = self.entry.checkpoint
+        if self.entry.skipped is None or copy is None:
+            return
+        self.entry = Entry()
+        if self.reporter.writes:
+            shutil.rmtree(copy, ignore_errors=True)
 
-    def _alarm_if_weights_are_gone(self, step: int, grad_norm: float) -> Alarm | None:
-        """One NaN in one gradient makes every weight NaN, unless the optimizer skipped the step."""
-        model = self.trainer.model
-        weights = (weight for weight in model.parameters() if weight.requires_grad)
-        gone = any(not bool(torch.isfinite(weight).all()) for weight in weights)
-        if not self._any_rank(gone):
-            return None
-        return Alarm(step, step, "nonfinite", f"grad_norm {grad_norm}, and the weights with it")
+    def _do_rung(self, state: TrainerState, optimizer: Any, scheduler: Any) -> None:
+        change, entry = self.reporter.change, self.entry
+        if entry.skipped is not None:
+            rungs.advance_schedule(scheduler, len(entry.skipped))
+        factors = rungs.apply_factors(
+            change.factors,
+            state,
+            optimizer,
+            scheduler,
+            loaded=rungs.has_optimizer(entry.checkpoint),
+        )
+        if change.reset_moments:
+            rungs.reset_moments(optimizer)
+        if entry.leave_at is None:
+            self.reporter.changed(
+                state.global_step,
+                factors,
+                entry.skipped,
+                moments="reset" if change.reset_moments else "keep",
+                **rungs.real_values(optimizer),
+            )
 
-    def _any_rank(self, flag: bool) -> bool:
-        """True on every rank when it is true on one; also a barrier. Free with a single process."""
-        if self.trainer.args.world_size <= 1:
-            return flag
-        shared = torch.tensor([int(flag)], device=self.trainer.args.device)
-        torch.distributed.all_reduce(shared, op=torch.distributed.ReduceOp.MAX)
-        return bool(shared.item())
+    def _examine_last_alarm(self) -> None:
+        window = ranks.from_first(self.trainer, self.reporter.window)
+        self.reporter.window = None
+        if window is not None:
+            self.reporter.postmortem(window, examine(self.trainer, window))
+
+    def _raise(self, alarm: Alarm, *, logging_steps: int) -> None:
+        waiting = self.patience > 0
+        if waiting:
+            self.close()  # from the alarm on checkpoints may be moved away
+        onset = self.reporter.alarm(alarm, logging_steps=logging_steps, waiting=waiting)
+        raise LossSpike(f"{alarm.kind} from step {onset}, certain at {alarm.step}: {alarm.reason}")
+
+    def _agreed(self, alarm: Alarm | None, step: int, grad_norm: float | None) -> Alarm | None:
+        """One alarm for all ranks: grad_norm is each rank's own, and a failing GPU is alone."""
+        broken = grad_norm is not None and not math.isfinite(grad_norm)
+        if not ranks.any_rank(self.trainer, alarm is not None or broken):
+            return None
+        # One NaN in one gradient makes every weight NaN, unless the optimizer skipped the step.
+        if alarm is None and not weights_are_finite(self.trainer.model):
+            reason = f"grad_norm {grad_norm}, and the weights with it"
+            alarm = Alarm(step, step, "nonfinite", reason)
+        return next((own for own in ranks.from_all(self.trainer, [alarm]) if own), None)
+
+    def _checkpoint(self, step: int) -> Path:
+        return Path(self.trainer.args.output_dir) / f"checkpoint-{step}"

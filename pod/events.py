@@ -17,7 +17,18 @@ from typing import Any
 
 Event = dict[str, Any]
 
-KINDS = ("armed", "step", "save", "alarm", "decision", "rewound", "eval", "error", "end")
+KINDS = (
+    "armed",
+    "step",
+    "save",
+    "alarm",
+    "postmortem",
+    "decision",
+    "rewound",
+    "eval",
+    "error",
+    "end",
+)
 
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -60,12 +71,18 @@ def kept_steps(events: list[Event], *, before_attempt: int, up_to: int) -> list[
     """Return the `step` events that led to the weights an attempt starts from, in order.
 
     An attempt that started from a checkpoint replaced what earlier ones had done after it; only
-    the branch that was kept counts, and of that the steps up to `up_to`.
+    the branch that was kept counts, and of that the steps up to `up_to`. Skipped steps are no part
+    of it, whoever trained them before.
     """
     branch: dict[int, Event] = {}
     newest = 0
     for event in events:
-        if event["kind"] != "step" or event["attempt"] >= before_attempt:
+        if event["attempt"] >= before_attempt:
+            continue
+        if event["kind"] == "decision" and event.get("cmd") == "skip" and event.get("done"):
+            skipped = range(event["first"], event["last"] + 1)
+            branch = {step: kept for step, kept in branch.items() if step not in skipped}
+        if event["kind"] != "step":
             continue
         if event["attempt"] != newest:
             newest = event["attempt"]

@@ -1,7 +1,11 @@
-"""Is a checkpoint folder whole? Told from the files' structure, without reading them in full.
+"""Is a checkpoint folder whole, and safe to load? Told without reading its files in full.
+
+Whole: what a kill or a full disk while saving leaves is recognised, for single files, shards with
+an index, and FSDP's and DeepSpeed's folders. Safe: no pickle in it names more than numbers need
+(pod/pickles.py), because a checkpoint from a store may have been made by anybody.
 
 Not covered: a file damaged in its middle (the ledger's hashes find that), and whether the
-weights are any good.
+weights are any good (pod/finite.py).
 """
 
 from __future__ import annotations
@@ -10,6 +14,9 @@ import json
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
+
+from pod import pickles, sharded
 
 TORCH_SUFFIXES = (".pt", ".pth", ".bin")
 _INDEXES = (
@@ -23,21 +30,19 @@ _WEIGHTS = (
     "pytorch_model.bin",
     "adapter_model.bin",
 )
-# What DeepSpeed and FSDP write instead; their own loaders check the rest.
-_SHARDED = ("global_step*/*model_states.pt", "pytorch_model_fsdp*/*.distcp", "*.distcp")
 
 
 def structural_flaw(checkpoint: Path) -> str | None:
-    """Return what is missing or cut off in a checkpoint folder, None if nothing is."""
+    """Return what is missing, cut off or unsafe in a checkpoint folder, None if nothing is."""
     if not checkpoint.is_dir() or not any(checkpoint.iterdir()):
         return "the folder is empty"
     # The trainer writes this file last, so without it the save was cut off.
     state = checkpoint / "trainer_state.json"
     if not state.is_file():
         return "trainer_state.json is missing"
-    if not _is_json(state):
+    if _json(state) is None:
         return "trainer_state.json is cut off"
-    return _weights_flaw(checkpoint) or _file_flaw(checkpoint)
+    return _weights_flaw(checkpoint) or _file_flaw(checkpoint) or sharded.flaw(checkpoint)
 
 
 def weight_files(folder: Path) -> list[str]:
@@ -59,53 +64,82 @@ def is_whole(path: Path) -> bool:
 
 
 def _weights_flaw(checkpoint: Path) -> str | None:
-    if weight_files(checkpoint) or any(any(checkpoint.glob(p)) for p in _SHARDED):
-        return None
+    if not weight_files(checkpoint) and not sharded.holds_weights(checkpoint):
+        for name in _INDEXES:
+            missing = [s for s in _shards(checkpoint / name) if not (checkpoint / s).is_file()]
+            if missing:
+                return f"{missing[0]} is missing"
+        return "the weights are missing"
     for name in _INDEXES:
-        missing = [s for s in _shards(checkpoint / name) if not (checkpoint / s).is_file()]
-        if missing:
-            return f"{missing[0]} is missing"
-    return "the weights are missing"
+        for tensor, shard in _weight_map(checkpoint / name).items():
+            header = _safetensors_header(checkpoint / shard)
+            if header is not None and tensor not in header:
+                return f"{shard} lacks {tensor}"
+    return None
 
 
 def _file_flaw(checkpoint: Path) -> str | None:
     for path in sorted(checkpoint.rglob("*")):
-        if path.is_file() and not is_whole(path):
+        if not path.is_file():
+            continue
+        if not is_whole(path):
             return f"{path.relative_to(checkpoint)} is cut off"
+        refusal = pickles.refusal(path) if path.suffix in (*TORCH_SUFFIXES, ".pkl") else None
+        if refusal is not None:
+            return f"{path.relative_to(checkpoint)} {refusal}"
     return None
 
 
-def _is_json(path: Path) -> bool:
+def _json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, None when there is none."""
     try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    return True
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _weight_map(index: Path) -> dict[str, str]:
+    found = (_json(index) or {}).get("weight_map")
+    return found if isinstance(found, dict) else {}
 
 
 def _shards(index: Path) -> list[str]:
-    if not index.is_file() or not _is_json(index):
-        return []
-    weight_map = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
-    return sorted(set(weight_map.values()))
+    return sorted(set(_weight_map(index).values()))
 
 
-def _is_whole_safetensors(path: Path) -> bool:
-    """The header (8 bytes of length, then JSON) names the end of the last tensor."""
+def _safetensors_header(path: Path) -> dict[str, Any] | None:
+    """The header (8 bytes of length, then JSON), None when it is cut off or no header."""
+    if path.suffix != ".safetensors" or not path.is_file():
+        return None
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(8)
         if len(start) < 8:
-            return False
+            return None
         (length,) = struct.unpack("<Q", start)
         if length > size - 8:
-            return False
+            return None
         try:
             header = json.loads(file.read(length))
         except ValueError:
-            return False
-    ends = [tensor["data_offsets"][1] for name, tensor in header.items() if name != "__metadata__"]
-    return bool(size == 8 + length + max(ends, default=0))
+            return None
+    return header if isinstance(header, dict) else None
+
+
+def _is_whole_safetensors(path: Path) -> bool:
+    """The header names the end of the last tensor."""
+    header = _safetensors_header(path)
+    if header is None:
+        return False
+    with path.open("rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+    try:
+        tensors = [item for name, item in header.items() if name != "__metadata__"]
+        end = max((int(t["data_offsets"][1]) for t in tensors if t["dtype"]), default=0)
+    except (KeyError, TypeError, ValueError, IndexError):
+        return False
+    return bool(path.stat().st_size == 8 + length + end)
 
 
 def _is_whole_torch_file(path: Path) -> bool:
@@ -116,6 +150,6 @@ def _is_whole_torch_file(path: Path) -> bool:
         return bool(start)
     try:
         zipfile.ZipFile(path).close()
-    except zipfile.BadZipFile:
+    except pickles.ZIP_ERRORS:
         return False
     return True

@@ -3,9 +3,10 @@
 A checkpoint is `out/checkpoint-N`, N being the last step it holds. Once its files are hashed it
 carries `axr_ledger.json`, written last and by rename:
 
-    {step, attempt, health: healthy|suspect, rung, t, files: {name: {bytes, sha256}}}
+    {step, attempt, health: healthy|suspect, rung, factors, t, files: {name: {bytes, sha256}}}
 
-A folder without it (the trainer was killed while it hashed) is judged by its structure alone.
+A folder without it (the trainer was killed while it hashed) is judged by its structure and by
+whether its weights are finite.
 Rotation by the trainer knows nothing of health and may delete every good checkpoint before an
 alarm is certain; `keep` therefore holds hard links in `kept/`, outside its reach. Nothing is
 deleted here but such links: what must not be used is renamed into `quarantine/`.
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pod.finite import ruined_weights
 from pod.integrity import structural_flaw
 from pod.rundir import RunDir, read_json, write_json
 
@@ -40,13 +42,17 @@ Health = Literal["healthy", "suspect", "unrecorded"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on the volume; `attempt` and `rung` are None when it has no ledger entry."""
+    """A checkpoint on the volume; what follows `health` is None when it has no ledger entry.
+
+    `factors` are learning_rate and weight_decay relative to the task file's.
+    """
 
     path: Path
     step: int
     health: Health
     attempt: int | None = None
     rung: dict[str, Any] | None = None
+    factors: dict[str, float] | None = None
 
 
 def record(
@@ -56,6 +62,7 @@ def record(
     attempt: int,
     health: Literal["healthy", "suspect"],
     rung: dict[str, Any] | None = None,
+    factors: dict[str, float] | None = None,
 ) -> None:
     """Hash every file of the checkpoint, then write its ledger entry.
 
@@ -67,21 +74,30 @@ def record(
     }
     if not checkpoint.is_dir():
         raise FileNotFoundError(checkpoint)
-    entry = {"step": step, "attempt": attempt, "health": health, "rung": rung, "t": time.time()}
-    write_json(checkpoint / LEDGER, {**entry, "files": files})
+    entry = {
+        "step": step,
+        "attempt": attempt,
+        "health": health,
+        "rung": rung,
+        "factors": factors,
+        "t": time.time(),
+        "files": files,
+    }
+    write_json(checkpoint / LEDGER, entry)
 
 
 class Recorder:
     """Records and keeps checkpoints on a thread of its own: hashing costs the trainer nothing.
 
     At most one is in flight. The next `submit` waits for it, so the checkpoint being hashed is
-    always the newest one and rotation does not take it away.
+    always the newest one and rotation does not take it away. `factors` may be set later.
     """
 
     def __init__(self, run_dir: RunDir, *, attempt: int, rung: dict[str, Any] | None) -> None:
         self.run_dir = run_dir
         self.attempt = attempt
         self.rung = rung
+        self.factors: dict[str, float] | None = None
         self._thread: threading.Thread | None = None
 
     def submit(
@@ -102,7 +118,14 @@ class Recorder:
     ) -> None:
         checkpoint = self.run_dir.out / f"checkpoint-{step}"
         try:
-            record(checkpoint, step=step, attempt=self.attempt, health=health, rung=self.rung)
+            record(
+                checkpoint,
+                step=step,
+                attempt=self.attempt,
+                health=health,
+                rung=self.rung,
+                factors=self.factors,
+            )
             keep(self.run_dir, proven=proven)
         except OSError as error:
             # A checkpoint without an entry is still judged by its structure: training goes on.
@@ -114,22 +137,13 @@ class Recorder:
 def verify(checkpoint: Path, *, hashes: bool = True) -> str | None:
     """Return why the checkpoint cannot be used, None when it can.
 
-    With `hashes` every file is compared with its ledger entry (reads all of it); without, only
-    structure and sizes are looked at.
+    With `hashes` every file is compared with its ledger entry and every weight must be finite
+    (reads all of it); without, only structure, safety and sizes are looked at.
     """
-    flaw = structural_flaw(checkpoint)
-    entry = _entry(checkpoint)
-    if flaw is not None or entry is None:
+    flaw = structural_flaw(checkpoint) or _unlike_recorded(checkpoint, hashes=hashes)
+    if flaw is not None or not hashes:
         return flaw
-    for name, expected in entry["files"].items():
-        path = checkpoint / name
-        if not path.is_file():
-            return f"{name} is missing"
-        if path.stat().st_size != expected["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes, recorded were {expected['bytes']}"
-        if hashes and _sha256(path) != expected["sha256"]:
-            return f"{name} has changed since it was recorded"
-    return None
+    return ruined_weights(checkpoint)
 
 
 def pick(run_dir: RunDir, *, before: int | None = None) -> Checkpoint | None:
@@ -205,6 +219,19 @@ def keep(run_dir: RunDir, *, proven: Sequence[int]) -> list[int]:
     return sorted(_checkpoints(run_dir.kept))
 
 
+def _unlike_recorded(checkpoint: Path, *, hashes: bool) -> str | None:
+    entry = _entry(checkpoint)
+    for name, expected in entry["files"].items() if entry is not None else ():
+        path = checkpoint / name
+        if not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != expected["bytes"]:
+            return f"{name} has {path.stat().st_size} bytes, recorded were {expected['bytes']}"
+        if hashes and _sha256(path) != expected["sha256"]:
+            return f"{name} has changed since it was recorded"
+    return None
+
+
 def _usable_by_name(run_dir: RunDir, before: int | None) -> list[Checkpoint]:
     paths = list(_checkpoints(run_dir.out).items()) + list(_checkpoints(run_dir.kept).items())
     found = [_described(step, path) for step, path in paths]
@@ -223,7 +250,9 @@ def _described(step: int, path: Path) -> Checkpoint:
     entry = _entry(path)
     if entry is None:
         return Checkpoint(path, step, "unrecorded")
-    return Checkpoint(path, step, entry["health"], entry["attempt"], entry["rung"])
+    return Checkpoint(
+        path, step, entry["health"], entry["attempt"], entry["rung"], entry.get("factors")
+    )
 
 
 def _checkpoints(folder: Path) -> dict[int, Path]:

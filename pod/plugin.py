@@ -8,13 +8,19 @@ What it writes to events.jsonl (rank 0 only):
     step      {loss, grad_norm, lr, epoch}                one for each entry of the training log
     save      {checkpoint, health}                        the ledger entry follows from a thread
     eval      {eval_loss, …}
-    alarm     {onset_step, alarm: jump|drift|nonfinite|collapse, reason}, then LossSpike is raised
+    alarm     {onset_step, alarm: jump|drift|nonfinite|collapse, reason, waiting}
+    rewound   {seq, from_checkpoint, rung}                a new attempt in this process (pod.loop)
+    postmortem {of_attempt, first, last, lr, grad_norm, rows: [{step, index, loss, text, tokens}]}
     decision  {seq, cmd, done}                            the answer to control.json
+    decision  {cmd: the rung's kind, done, factors, moments, learning_rate, weight_decay, first,
+              last}   what the rung did (pod.rungs): the values of the optimizer's groups, and the
+              steps that were skipped; no seq
     error     {error, message, cuda_oom}                  any other exception, wherever it came up
     end       {planned_steps, finished, stopped, early, files, final_loss}   after the final save
 
 LossSpike is raised from on_log, where the bad step's checkpoint is not written yet. All ranks see
-the same loss and raise at the same step. The process exits non-zero and saves no model.
+the same loss and raise at the same step. Without a rewind the process exits non-zero and saves no
+model.
 
 Not covered: a rank other than 0 that sees trouble alone (its traceback is in the log).
 """
@@ -34,6 +40,7 @@ from transformers import Trainer
 
 from pod.callback import AllStepsTrained, LossSpike, RunnerCallback
 from pod.integrity import weight_files
+from pod.loop import TrainingLoop, why_not_rewind
 from pod.reporter import Reporter
 from pod.rundir import RunDir, read_json
 
@@ -61,20 +68,19 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         # By default the trainer logs a NaN loss as 0.0, which looks like success.
         trainer.args.logging_nan_inf_filter = False
         _let_skipped_batches_keep_their_order()
-        self.callback = RunnerCallback(self.reporter, trainer)
+        obstacle = why_not_rewind(trainer, cfg)
+        if obstacle is not None:
+            LOG.info("After an alarm the process ends, and a new one resumes (%s)", obstacle)
+        self.callback = RunnerCallback(self.reporter, trainer, can_rewind=obstacle is None)
         trainer.add_callback(self.callback)
-        trainer.train = self._reporting_errors(trainer.train)
-        self.reporter.armed(
-            planned_steps=trainer.args.max_steps if trainer.args.max_steps > 0 else None,
-            logging_steps=trainer.args.logging_steps,
-            save_steps=trainer.args.save_steps,
-        )
+        trainer.train = self._reporting_errors(TrainingLoop(trainer.train, self.callback))
+        self.callback.arm()
 
     def post_train_unload(self, cfg: Any) -> None:
         """Write `end`: only here is the final model on disk."""
-        if self.reporter is None or self.callback is None:
+        if self.callback is None:
             return
-        self.reporter.end(
+        self.callback.reporter.end(
             step=self.callback.step,
             planned_steps=self.callback.planned_steps,
             stopped=self.callback.stopped,
@@ -116,7 +122,8 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         if self.reporter is None or isinstance(error, LossSpike) or error is self._trainer_failed:
             return
         self._trainer_failed = error
-        self.reporter.error(
+        reporter = self.callback.reporter if self.callback is not None else self.reporter
+        reporter.error(
             error=type(error).__name__,
             message=str(error)[:2000],
             cuda_oom=type(error).__name__ == "OutOfMemoryError"

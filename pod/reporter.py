@@ -1,17 +1,20 @@
 """What one attempt knows of its run, and the events it writes; no torch in here.
 
-Holds the spike detector, warm from the steps that led to the checkpoint it starts from.
+Holds the spike detector, warm from the steps that led to the checkpoint it starts from, and what
+the attempt is to do differently (pod.rungs).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import asdict
 from typing import Any
 
-from pod import events
+from pod import events, rungs
 from pod.ledger import Recorder
-from pod.rundir import RunDir, read_json
+from pod.rundir import RunDir
 from pod.spikes import Alarm, SpikeDetector
+from pod.window import Row, Window, window_of
 
 # A checkpoint is proven when so many log entries came after it without an alarm. A jump is certain
 # within a few entries, a drift may take a hundred.
@@ -25,11 +28,16 @@ class Reporter:
         self.run_dir = run_dir
         self.attempt: int = attempt["attempt"]
         self.from_step: int = attempt.get("from_checkpoint") or 0
+        self.rung: dict[str, Any] | None = attempt.get("rung")
+        self.change = rungs.wanted(attempt)
+        self.warm_seconds = float(attempt.get("warm_seconds") or 0.0)
         self.writes = writes
         self.detector = _detector(attempt)
-        self.recorder = Recorder(run_dir, attempt=self.attempt, rung=attempt.get("rung"))
+        self.recorder = Recorder(run_dir, attempt=self.attempt, rung=self.rung)
         self._logged: deque[int] = deque(maxlen=max(PROVEN_AFTER) + 1)
-        self._learn_from_earlier_attempts()
+        past, _ = events.read(run_dir.events)
+        self.window = window_of(past, attempt=self.attempt - 1)
+        self._learn_from(past)
 
     def armed(self, *, planned_steps: int | None, logging_steps: float, save_steps: float) -> None:
         """The trainer is guarded from here on."""
@@ -55,16 +63,54 @@ class Reporter:
         self._logged.append(step)
         return None if self.detector is None else self.detector.update(step, loss, grad_norm)
 
-    def alarm(self, alarm: Alarm, *, logging_steps: int = 1) -> int:
-        """Write the alarm and return its onset.
+    def rewound(self, *, seq: int, step: int) -> None:
+        """The trainer goes back to the checkpoint of `step`, in the same process."""
+        self._append("rewound", step, seq=seq, from_checkpoint=step, rung=self.rung)
+
+    def changed(
+        self, step: int, factors: rungs.Factors, skip: rungs.Skip | None, **now: Any
+    ) -> None:
+        """The attempt's rung is done; `now` says what optimizer and schedule have by now."""
+        self.recorder.factors = asdict(factors)
+        if self.change.kind is not None:
+            done = self.change.skip is None or skip is not None
+            fields = {"cmd": self.change.kind, "done": done, "factors": asdict(factors), **now}
+            self._append("decision", step, **fields, **(asdict(skip) if skip else {}))
+
+    def alarm(self, alarm: Alarm, *, logging_steps: int = 1, waiting: bool = False) -> int:
+        """Write the alarm and return its onset; `waiting` when the trainer can be rewound.
 
         An entry covers the last `logging_steps` steps, so trouble may have begun at the first
         of them, but not before the entry before it.
         """
         earlier = max((step for step in self._logged if step < alarm.onset_step), default=0)
         onset = max(earlier + 1, alarm.onset_step - logging_steps + 1)
-        self._append("alarm", alarm.step, onset_step=onset, alarm=alarm.kind, reason=alarm.reason)
+        self._append(
+            "alarm",
+            alarm.step,
+            onset_step=onset,
+            alarm=alarm.kind,
+            reason=alarm.reason,
+            waiting=waiting,
+        )
         return onset
+
+    def own_window(self) -> Window | None:
+        """The steps around this attempt's own alarm, None when it had none."""
+        return window_of(events.read(self.run_dir.events)[0], attempt=self.attempt)
+
+    def postmortem(self, window: Window, rows: list[Row]) -> None:
+        """What was trained around an alarm, worst first."""
+        self._append(
+            "postmortem",
+            window.alarm_step,
+            of_attempt=window.of_attempt,
+            first=window.first,
+            last=window.last,
+            rows=[asdict(row) for row in rows],
+            lr=window.lr,
+            grad_norm=window.grad_norm,
+        )
 
     def save(self, step: int) -> None:
         """A checkpoint is on disk: say so, and let it be recorded and kept."""
@@ -115,16 +161,11 @@ class Reporter:
             final_loss=final_loss,
         )
 
-    def command(self) -> dict[str, Any] | None:
-        """The command that waits in control.json, None if there is none."""
-        return read_json(self.run_dir.control)
-
     def _entry_before(self, entries: int) -> int:
         """The step of the log entry that so many entries came after, 0 if there is none yet."""
         return self._logged[-1 - entries] if len(self._logged) > entries else 0
 
-    def _learn_from_earlier_attempts(self) -> None:
-        past, _ = events.read(self.run_dir.events)
+    def _learn_from(self, past: list[events.Event]) -> None:
         for event in events.kept_steps(past, before_attempt=self.attempt, up_to=self.from_step):
             self._logged.append(event["step"])
             if self.detector is None:

@@ -62,11 +62,12 @@ def judge(
 ) -> Verdict | None:
     """Return how this attempt ended, None while its trainer runs.
 
-    A living trainer gets a verdict in one case only: it trains without our plugin. `exit_code` is
-    None when the trainer was not our child; `out` is its output folder.
+    A living trainer gets a verdict in two cases only: it trains without our plugin, or its alarm
+    waits for the next attempt. `exit_code` is None when the trainer was not our child; `out` is
+    its output folder.
     """
     case = _case(events, attempt, exit_code, logtail.of_attempt(log_tail, attempt), out)
-    if alive:
+    if alive and not case.waits:
         return case.verdict(*_UNARMED) if case.unarmed and _TRAINS.search(case.log) else None
     for rule in _RULES:
         ending = rule(case)
@@ -110,6 +111,11 @@ class _Case:
     @property
     def unarmed(self) -> bool:
         return self.armed is None and not self.steps
+
+    @property
+    def waits(self) -> bool:
+        """Whether the trainer has ended this attempt and may begin the next one."""
+        return self.alarm is not None and bool(self.alarm.get("waiting"))
 
     @property
     def planned(self) -> int | None:

@@ -2,8 +2,8 @@
 
 Everything else stays as it was, to the byte: order, comments, values. Taken out: the runner block
 (axolotl pastes its file into the model card), the keys that make axolotl publish, resume or stop by
-itself. Set: output_dir, dataset_prepared_path, save_total_limit, our plugin, and the absolute form
-of local paths that exist.
+itself. Set: output_dir, dataset_prepared_path, save_total_limit, our plugin, the absolute form
+of local paths that exist, and what an attempt overrides (a smaller batch).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import yaml
 
@@ -53,19 +54,31 @@ class Adaptation:
 
 
 def adapt(
-    task: TaskFile, *, run_dir: str, source_dir: str, root: str, planned: int | None = None
+    task: TaskFile,
+    *,
+    run_dir: str,
+    source_dir: str,
+    root: str,
+    planned: int | None = None,
+    overrides: Mapping[str, object] = MappingProxyType({}),
 ) -> Adaptation:
     """Adapt a task file for a run.
 
     `source_dir` is the folder of the task file and `root` the repository's, both on the machine
     that trains: a relative path that exists is taken from the first, else from the second.
-    `planned` is the number of optimizer steps, if it is known. Raises ConfigError for a file that
-    can't be rewritten without changing its meaning.
+    `planned` is the number of optimizer steps, if it is known. `overrides` are top-level keys of
+    axolotl with the values that this attempt needs. Raises ConfigError for a file that can't be
+    rewritten without changing its meaning.
     """
     data = construct(task.source)
     if not isinstance(data, dict):
         raise TypeError("a TaskFile's source is a mapping")
-    changes = (*_removals(data), *_settings(task.axolotl, run_dir), *_paths(task, source_dir, root))
+    changes = (
+        *_removals(data),
+        *_settings(task.axolotl, run_dir),
+        *_paths(task, source_dir, root),
+        *_overrides(task.axolotl, overrides),
+    )
     try:
         text = _rewritten(task.source, changed(data, changes), changes)
     except ValueError as error:
@@ -143,6 +156,17 @@ def _settings(axolotl: Mapping[str, object], run_dir: str) -> Iterator[Change]:
     limit = plain_number(axolotl.get("save_total_limit") or 0)  # axolotl takes 0 and nothing for 4
     if limit is not None and 0 <= limit < LEAST_CHECKPOINTS:
         yield Set(("save_total_limit",), LEAST_CHECKPOINTS)
+
+
+def _overrides(axolotl: Mapping[str, object], overrides: Mapping[str, object]) -> Iterator[Change]:
+    for key, value in overrides.items():
+        yield Set((key,), value)
+    if "gradient_accumulation_steps" in overrides and "batch_size" in axolotl:
+        yield Remove("batch_size")  # axolotl refuses the two together
+    micro = plain_number(overrides.get("micro_batch_size"))
+    evaluated = plain_number(axolotl.get("eval_batch_size") or 0)  # without it, the micro batch
+    if micro is not None and evaluated is not None and evaluated > micro:
+        yield Set(("eval_batch_size",), int(micro))  # the evaluation may be what did not fit
 
 
 def _listed(value: object) -> list[object]:

@@ -11,15 +11,20 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from runner.errors import Outcome
+from runner.postmortem import PostMortem, from_plain
 from runner.report import Rung
 
 
 @dataclass(frozen=True)
 class CheckpointFact:
-    """A checkpoint on the pod's volume; `health` is healthy, suspect or unrecorded."""
+    """A checkpoint on the pod's volume; `health` is healthy, suspect or unrecorded.
+
+    `where` is its path from the run's folder, such as `out/checkpoint-20`.
+    """
 
     step: int
     health: str
+    where: str | None = None
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,8 @@ class AttemptFacts:
     """One pass of the trainer.
 
     Steps are 1-based and inclusive, None if none; the curve is (step, loss), a loss that is not
-    finite as text: JSON has no NaN.
+    finite as text: JSON has no NaN. The post-mortem is mostly that of the attempt before, for only
+    healthy weights can tell which rows are bad.
     """
 
     n: int
@@ -49,6 +55,7 @@ class AttemptFacts:
     checkpoints: tuple[CheckpointFact, ...] = ()
     quarantined: tuple[str, ...] = ()
     curve: tuple[tuple[int, float | str | None], ...] = ()
+    postmortem: PostMortem | None = None
 
     @property
     def progressed(self) -> bool:
@@ -72,11 +79,13 @@ def from_message(message: str | None) -> AttemptFacts | None:
     line = (message or "").rstrip().rpartition("\n")[2]
     if not line.startswith('{"n":'):
         return None
-    facts = AttemptFacts(**json.loads(line))
+    plain = json.loads(line)
+    facts = AttemptFacts(**plain)
     return replace(
         facts,
         tail=tuple(facts.tail),
         quarantined=tuple(facts.quarantined),
-        checkpoints=tuple(CheckpointFact(**fact) for fact in json.loads(line)["checkpoints"]),
+        checkpoints=tuple(CheckpointFact(**fact) for fact in plain["checkpoints"]),
         curve=tuple((step, loss) for step, loss in facts.curve),
+        postmortem=from_plain(plain.get("postmortem")),
     )

@@ -12,7 +12,9 @@ from datetime import datetime
 
 from runner.curve import CurvePoint, curve_png, curve_text
 from runner.notice import dollars, first_and_last, split_long_lines
-from runner.report import Attempt, PodBill, Report, Rung
+from runner.postmortem import PostMortem, SuspectRow
+from runner.report import Attempt, PodBill, Report
+from runner.rungs import words
 
 LOG_LENGTH = 6000
 LOG_LINE_LENGTH = 1000
@@ -28,16 +30,19 @@ def report_page(
     links: Mapping[str, str],
     picture: str | None = None,
     log: str = "",
+    postmortems: Sequence[PostMortem] = (),
 ) -> str:
     """The page as Markdown, ending in a newline.
 
     `links` are name to address. `picture` is the address of the curve's picture, such as
     `curve.png` for a report.md beside it; without one the picture is embedded as a data URI.
-    `log` is the end of the trainer's log; it is shown unless the run completed.
+    `log` is the end of the trainer's log; it is shown unless the run completed. `postmortems` tell
+    which rows were trained around an alarm.
     """
     parts = [_headline(report), _key_facts(report, links), _curve(report, points, picture)]
     if report.attempts:
         parts += ["## Attempts", _table(ATTEMPT_COLUMNS, map(_attempt_row, report.attempts))]
+    parts += _batches(postmortems)
     if report.pods:
         parts += ["## Pods and cost", _table(POD_COLUMNS, _pod_rows(report))]
     phases = {name: value for name, value in report.seconds if value is not None}
@@ -122,16 +127,42 @@ def _attempt_row(attempt: Attempt) -> list[str]:
         _cell(attempt.outcome and attempt.outcome.replace("_", " ")),
         _cell(attempt.onset_step),
         _cell(attempt.alarm_step),
-        _cell(_rung(attempt.rung)),
+        _cell(words(attempt.rung) if attempt.rung is not None else None),
     ]
 
 
-def _rung(rung: Rung | None) -> str | None:
-    """`{"kind": "skip", "from": 21, "to": 23}` is `skip, from 21, to 23`."""
-    if rung is None:
-        return None
-    known = {name: value for name, value in rung.items() if value is not None}
-    return ", ".join(f"{v}" if name == "kind" else f"{name} {v}" for name, v in known.items())
+ROW_COLUMNS = ["step", "row", "loss", "tokens", "begins with"]
+
+
+def _batches(postmortems: Sequence[PostMortem]) -> list[str]:
+    """Which rows were trained around each alarm."""
+    found = [each for each in postmortems if each.rows]
+    if not found:
+        return []
+    parts = ["## What was in the batch"]
+    for each in found:
+        parts += [_window(each), _table(ROW_COLUMNS, map(_row, each.rows))]
+    return parts
+
+
+def _window(found: PostMortem) -> str:
+    known = [
+        f"{name} {value:.3g}"
+        for name, value in (("learning rate", found.lr), ("grad_norm up to", found.grad_norm))
+        if value is not None
+    ]
+    scored = any(row.loss is not None for row in found.rows)
+    return (
+        f"Attempt {found.of_attempt}, steps {_cell(found.first)}–{_cell(found.last)}"
+        + (f" ({', '.join(known)})" if known else "")
+        + (", worst first by the loss of healthy weights:" if scored else ", not scored:")
+    )
+
+
+def _row(row: SuspectRow) -> list[str]:
+    loss = None if row.loss is None else f"{row.loss:.4g}"
+    text = _code(row.text) if row.text.strip() else NONE
+    return [_cell(row.step), _cell(row.index), _cell(loss), _cell(row.tokens), text]
 
 
 def _pod_rows(report: Report) -> Iterable[list[str]]:

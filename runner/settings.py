@@ -7,6 +7,7 @@ what was expected and what was found. The sentences carry no place: `runner.task
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -50,7 +51,8 @@ Amount = Annotated[int, BeforeValidator(whole(least=0))]
 Timer = Annotated[int, BeforeValidator(whole(least=1, also=NEVER))]
 Variable = Annotated[str, BeforeValidator(variable_name)]
 VariableValue = Annotated[str | None, BeforeValidator(variable)]
-Rung = Literal["replay", "skip"] | dict[str, str]  # the dict: {"learning_rate": "x0.5"}
+# The mapping: {"learning_rate": "x0.5", "weight_decay": "x2", "moments": "reset"}, or some of it.
+Rung = Literal["replay", "skip"] | dict[str, str]
 
 
 class Block(BaseModel):
@@ -98,25 +100,44 @@ def _rung(value: object) -> Rung:
         return "replay"
     if value == "skip":
         return "skip"
-    if isinstance(value, dict) and set(value) == {"learning_rate"}:
-        return {"learning_rate": f"x{factor(value['learning_rate']):g}"}
-    raise refuse("replay | skip | {learning_rate: x0.5}", value)
+    if isinstance(value, dict) and value and set(value) <= set(_CHANGES):
+        return {key: _CHANGES[key](value[key]) for key in _CHANGES if key in value}
+    known = "replay | skip | {learning_rate: x0.5, weight_decay: x2, moments: reset}"
+    strange = [str(key) for key in value if key not in _CHANGES] if isinstance(value, dict) else []
+    raise refuse(known, strange[0] if strange else value)
+
+
+def _factor(value: object) -> str:
+    return f"x{factor(value):g}"
+
+
+# What a rung may change, in the order in which it is shown.
+_CHANGES: dict[str, Callable[[object], str]] = {
+    "learning_rate": _factor,
+    "weight_decay": _factor,
+    "moments": one_of("keep", "reset"),
+}
 
 
 def _default_ladder() -> list[Rung]:
     return ["replay", "skip", {"learning_rate": "x0.5"}]
 
 
-def rung_factor(rung: Rung) -> float:
-    """What a rung multiplies the learning rate by; 1.0 for replay and skip."""
-    return float(rung["learning_rate"][1:]) if isinstance(rung, dict) else 1.0
+def rung_factor(rung: Rung, name: str = "learning_rate") -> float:
+    """What a rung multiplies the learning rate (or weight decay) by; 1.0 where it says nothing."""
+    return float(rung.get(name, "x1")[1:]) if isinstance(rung, dict) else 1.0
 
 
 class ResumeSettings(Block):
-    """What is tried after a loss spike: each rung one attempt, at most `max_attempts` of them."""
+    """What is tried after a loss spike: each rung one attempt, at most `max_attempts` of them.
+
+    `warm_seconds`: how long the trainer waits after an alarm to be sent back in the same process;
+    0 starts a new process for every attempt.
+    """
 
     enabled: Flag = True
     max_attempts: Count = 3
+    warm_seconds: Amount = 300
     ladder: Annotated[list[Annotated[Rung, BeforeValidator(_rung)]], BeforeValidator(_rungs)] = (
         Field(default_factory=_default_ladder)
     )

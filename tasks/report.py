@@ -18,6 +18,7 @@ from runner.curve import CurvePoint
 from runner.errors import ConfigError, Outcome
 from runner.home import home
 from runner.notice import Kind
+from runner.postmortem import newest_of_each
 from runner.report import Attempt, PodBill, Report, Seconds, pod_cost, state_of, write_report
 from runner.report_page import report_curve, report_page
 from runner.settings import NotifySettings
@@ -46,12 +47,13 @@ def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> N
     points = curve(done)
     links = {"Prefect UI": ui_link(run.id)}
     (run.folder / "curve.png").write_bytes(report_curve(made, points))
-    page = report_page(made, points, links=links, picture="curve.png", log=log)
+    found = newest_of_each(attempt.postmortem for attempt in done)
+    page = report_page(made, points, links=links, picture="curve.png", log=log, postmortems=found)
     (run.folder / "report.md").write_text(page, encoding="utf-8")
     artifact = ArtifactCreate(
         key=f"report-{run.id}",
         type="markdown",
-        data=report_page(made, points, links=links, log=log),
+        data=report_page(made, points, links=links, log=log, postmortems=found),
         flow_run_id=UUID(run.id),
     )
     prefect = api()

@@ -30,7 +30,17 @@ def prepare(run: Run, order: Order, pod: Pod) -> None:
 @task
 def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
     """One attempt on the pod, monitored; its facts, however it ended."""
-    parameters = {"run": run.id, "attempt": plan.n, "before": plan.before, "rung": plan.rung}
+    parameters = {
+        "run": run.id,
+        "attempt": plan.n,
+        "before": plan.before,
+        "rung": plan.rung,
+        "factors": plan.factors,
+        "overrides": plan.overrides,
+        "why": plan.why,
+        "last": plan.last,
+        "task_file": run.task_file,
+    }
     child = start_child(run.id, "train", plan.n, parameters)
     follow(child, Monitor(run, order, pod))
     return next(facts for facts in attempts(run.id) if facts.n == plan.n)

@@ -2,19 +2,19 @@
 
 In a task file: `plugins: [tests.faults.weights_once.WeightsOnce]` and `fault_step: 24`. It stands
 for what a bad batch or a failing GPU does: the loss jumps at the next step and stays high, and
-every checkpoint from then on is worthless. A marker beside the output folder makes it strike once
-a run, so the same steps trained again are clean.
+every checkpoint from then on is worthless. The same steps trained again are clean.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
 from axolotl.integrations.base import BasePlugin
 from pydantic import BaseModel
-from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer
+
+from tests.faults.once import Marker, OnceAfterStep
 
 NOISE = 6.0  # standard deviations of each matrix; gives a loss of about 8 where 3 was
 
@@ -34,33 +34,14 @@ class WeightsOnce(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
 
     def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
         """Hang the fault into the trainer."""
-        marker = Path(cfg.output_dir).parent / "fault-weights-once"
-        trainer.add_callback(RuinWeights(cfg.fault_step, marker))
+        marker = Marker(cfg.output_dir, "weights-once")
+        trainer.add_callback(OnceAfterStep(cfg.fault_step, marker, add_noise))
 
 
-class RuinWeights(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Adds noise to all matrices after one step, unless the marker says that it has happened."""
-
-    def __init__(self, step: int, marker: Path) -> None:
-        self.step = step
-        self.marker = marker
-
-    def on_step_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: torch.nn.Module | None = None,
-        **_: Any,
-    ) -> None:
-        """Strike."""
-        if model is None or state.global_step != self.step or self.marker.exists():
-            return
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for weight in model.parameters():
-                if weight.requires_grad and weight.dim() == 2:
-                    noise = torch.randn(weight.shape, generator=generator).to(weight)
-                    weight += NOISE * weight.std() * noise
-        self.marker.parent.mkdir(parents=True, exist_ok=True)
-        self.marker.touch()
+def add_noise(model: torch.nn.Module) -> None:
+    """Add noise to every trained matrix, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    for weight in model.parameters():
+        if weight.requires_grad and weight.dim() == 2:
+            noise = torch.randn(weight.shape, generator=generator).to(weight)
+            weight += NOISE * weight.std() * noise

@@ -120,3 +120,12 @@ def test_the_kept_branch_leaves_out_what_was_trained_again() -> None:
     assert branch(3, 12) == [(step, 1.0) for step in range(1, 11)] + [(11, 2.0), (12, 2.0)]
     assert branch(4, 7) == [(step, 1.0) for step in range(1, 6)] + [(6, 3.0), (7, 3.0)]
     assert branch(1, 0) == []
+
+
+@pytest.mark.parametrize(("done", "losses"), [(True, [1.0, 1.0, 2.0]), (False, [1.0] * 4 + [2.0])])
+def test_skipped_steps_are_no_part_of_the_kept_branch(done: bool, losses: list[float]) -> None:
+    """Attempt 1 spiked in steps 3-4; attempt 2 passed them over, its detector must not see them."""
+    skip = {"kind": "decision", "t": 0.0, "attempt": 2, "step": 4, "cmd": "skip", "done": done}
+    past = [*_steps(1, 1, 6), {**skip, "first": 3, "last": 4}, *_steps(2, 5, 8)]
+    kept = kept_steps(past, before_attempt=3, up_to=5)
+    assert [event["loss"] for event in kept] == losses

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
+import math
 import shutil
 import struct
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,20 +14,9 @@ import pytest
 from pod import ledger
 from pod.ledger import Recorder, keep, pick, quarantine, record, verify
 from pod.rundir import RunDir, read_json
+from tests.checkpoints import Call, Name, deepspeed_folder, safetensors, torch_file
 
 Damage = Callable[[Path], object]
-
-
-def safetensors(size: int = 64) -> bytes:
-    header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(size)
-
-
-def torch_file() -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("archive/data.pkl", b"x" * 50)
-    return buffer.getvalue()
 
 
 def make_checkpoint(
@@ -69,11 +57,26 @@ def shard(*names: str) -> Damage:
         weights = folder / "model.safetensors"
         index = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-        for name in names:
-            (folder / name).write_bytes(weights.read_bytes())
+        for name, tensor in zip(names, "ab", strict=False):
+            (folder / name).write_bytes(safetensors(name=tensor))
         weights.unlink()
 
     return damage
+
+
+def ruin_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(safetensors(struct.pack("<4f", 1, 2, math.nan, 3)))
+
+
+def poison_optimizer(folder: Path) -> None:
+    evil = Call(Name("os", "system"), ("touch caught",))
+    (folder / "optimizer.pt").write_bytes(torch_file(evil))
+
+
+def lose_a_rank(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    deepspeed_folder(folder, step=5, ranks=4)
+    (folder / "global_step5" / "bf16_zero_pp_rank_3_mp_rank_00_optim_states.pt").unlink()
 
 
 def remove_all_files(folder: Path) -> None:
@@ -91,16 +94,23 @@ BROKEN: list[tuple[str, Damage, str]] = [
     ("cut optimizer", cut("optimizer.pt", 80), "optimizer.pt is cut off"),
     ("no weights", lambda f: (f / "model.safetensors").unlink(), "the weights are missing"),
     ("no second shard", shard("model-1.safetensors"), "model-2.safetensors is missing"),
+    ("ruined", ruin_weights, "model.safetensors holds numbers that are not finite, in w"),
+    ("no trust", poison_optimizer, "optimizer.pt would load os.system, which no checkpoint needs"),
+    (
+        "a rank less",
+        lose_a_rank,
+        "global_step5/zero_pp_rank_3_mp_rank_00_optim_states.pt is missing",
+    ),
 ]
 
 
 @pytest.mark.parametrize(
     ("damage", "reason"), [row[1:] for row in BROKEN], ids=[r[0] for r in BROKEN]
 )
-def test_an_incomplete_checkpoint_is_passed_over_and_set_aside(
+def test_an_unusable_checkpoint_is_passed_over_and_set_aside(
     tmp_path: Path, damage: Damage, reason: str
 ) -> None:
-    """Resume from 100 when 150 was cut off while it was written, whatever is missing (H34)."""
+    """Resume from 100 when 150 was cut off or can't be trusted, whatever it is (H34)."""
     run_dir = RunDir(tmp_path)
     make_checkpoint(run_dir, 100)
     damage(make_checkpoint(run_dir, 150, health=None))
@@ -117,7 +127,7 @@ def test_an_incomplete_checkpoint_is_passed_over_and_set_aside(
     [
         (flip_last_byte, "model.safetensors has changed since it was recorded"),
         (lambda f: (f / "rng_state.pth").unlink(), "rng_state.pth is missing"),
-        (lambda f: (f / "optimizer.pt").write_bytes(torch_file() * 2), "optimizer.pt has"),
+        (lambda f: (f / "optimizer.pt").write_bytes(torch_file([1, 2])), "optimizer.pt has"),
     ],
 )
 def test_a_recorded_checkpoint_must_be_what_was_recorded(
@@ -130,6 +140,19 @@ def test_a_recorded_checkpoint_must_be_what_was_recorded(
     found = verify(folder)
     assert found is not None
     assert found.startswith(reason)
+
+
+def test_ruined_weights_are_found_though_their_hashes_are_right(tmp_path: Path) -> None:
+    """With sparse logs a NaN is saved and recorded as healthy before any log entry tells it."""
+    run_dir = RunDir(tmp_path)
+    make_checkpoint(run_dir, 10)
+    folder = make_checkpoint(run_dir, 20, health=None)
+    ruin_weights(folder)
+    record(folder, step=20, attempt=1, health="healthy")
+    assert verify(folder, hashes=False) is None
+    picked = pick(run_dir)
+    assert picked is not None
+    assert picked.step == 10
 
 
 @pytest.mark.parametrize("weights", ["model.safetensors", "adapter_model.safetensors"])

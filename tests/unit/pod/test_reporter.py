@@ -11,7 +11,10 @@ import pytest
 from pod import events, ledger
 from pod.reporter import Reporter, number
 from pod.rundir import RunDir
+from pod.rungs import Factors, Skip
 from pod.spikes import Alarm
+from pod.window import Row
+from tests.checkpoints import safetensors
 
 
 def make_reporter(path: Path, *, attempt: int = 1, writes: bool = True, **fields: Any) -> Reporter:
@@ -99,22 +102,24 @@ def test_a_save_is_reported_recorded_and_kept(tmp_path: Path) -> None:
     """Health is what the detector thinks at that moment."""
     run_dir = RunDir(tmp_path)
     reporter = make_reporter(tmp_path, rung={"kind": "replay"})
+    reporter.changed(0, Factors(0.5, 1.0), None)
     for step in range(1, 41):
         take(reporter, step, smooth(step))
         if step % 20 == 0:
             folder = run_dir.out / f"checkpoint-{step}"
             folder.mkdir(parents=True)
             (folder / "trainer_state.json").write_text("{}")
-            (folder / "adapter_model.bin").write_bytes(b"weights")
+            (folder / "adapter_model.safetensors").write_bytes(safetensors())
             reporter.save(step)
     reporter.recorder.close()
     assert [(e["checkpoint"], e["health"]) for e in written(tmp_path, "save")] == [
         ("checkpoint-20", "healthy"),
         ("checkpoint-40", "healthy"),
     ]
-    assert [(c.step, c.health, c.rung) for c in ledger.checkpoints(run_dir)] == [
-        (20, "healthy", {"kind": "replay"}),
-        (40, "healthy", {"kind": "replay"}),
+    factors = {"learning_rate": 0.5, "weight_decay": 1.0}
+    assert [(c.step, c.health, c.rung, c.factors) for c in ledger.checkpoints(run_dir)] == [
+        (20, "healthy", {"kind": "replay"}, factors),
+        (40, "healthy", {"kind": "replay"}, factors),
     ]
 
 
@@ -124,3 +129,36 @@ def test_a_save_is_reported_recorded_and_kept(tmp_path: Path) -> None:
 def test_log_values_become_numbers(value: object, expected: float | None) -> None:
     """Trainers log numbers, texts of numbers, and words."""
     assert number(value) == expected
+
+
+def test_what_a_rung_did_is_told_and_recorded(tmp_path: Path) -> None:
+    """The real values of the optimizer go into the event, the factors into the ledger."""
+    skip = {"kind": "skip", "first": 21, "last": 24}
+    reporter = make_reporter(tmp_path, attempt=2, from_checkpoint=20, rung=skip)
+    reporter.changed(24, Factors(0.5), Skip(21, 24), moments="keep", learning_rate=[0.1])
+    reporter.changed(25, Factors(0.5), None)
+    done, undone = written(tmp_path, "decision")
+    assert (done["cmd"], done["done"], done["first"], done["last"]) == ("skip", True, 21, 24)
+    assert (done["learning_rate"], done["moments"]) == ([0.1], "keep")
+    assert done["factors"] == {"learning_rate": 0.5, "weight_decay": 1.0}
+    assert (undone["done"], "first" in undone) == (False, False)
+    assert reporter.recorder.factors == done["factors"]
+    make_reporter(tmp_path).changed(0, Factors(), None)
+    assert len(written(tmp_path, "decision")) == 2, "a first attempt changes nothing"
+
+
+def test_a_post_mortem_names_the_window_of_the_alarm_before(tmp_path: Path) -> None:
+    """The next attempt, in the same process or a new one, knows it from the events."""
+    first = make_reporter(tmp_path, warm_seconds=300)
+    take(first, 20, 2.0)
+    first.alarm(Alarm(onset_step=20, step=21, kind="jump", reason="up"), waiting=True)
+    assert written(tmp_path, "alarm")[0]["waiting"] is True
+    second = make_reporter(tmp_path, attempt=2)
+    assert (second.window, second.warm_seconds) == (first.own_window(), 0.0)
+    assert second.window is not None
+    second.postmortem(second.window, [Row(step=20, index=7, loss=9.5, text="ab", tokens=2)])
+    (event,) = written(tmp_path, "postmortem")
+    assert (event["attempt"], event["of_attempt"], event["step"]) == (2, 1, 21)
+    assert (event["first"], event["last"], event["lr"], event["grad_norm"]) == (19, 21, 0.001, 1.0)
+    assert event["rows"] == [{"step": 20, "index": 7, "loss": 9.5, "text": "ab", "tokens": 2}]
+    assert make_reporter(tmp_path, attempt=3).window is None

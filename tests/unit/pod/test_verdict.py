@@ -314,6 +314,14 @@ def test_a_living_trainer_has_no_verdict_yet() -> None:
     assert verdict_of([], alive=True, log="loading the model\n") is None
 
 
+def test_an_alarm_that_waits_is_a_verdict_on_a_living_trainer() -> None:
+    """It has ended this attempt, and goes on only for the next one."""
+    judged = verdict_of([*CUT, {**alarm("jump"), "waiting": True}], alive=True)
+    assert judged is not None
+    assert judged.outcome == "loss_spike"
+    assert verdict_of([*CUT, {**alarm("jump"), "waiting": False}], alive=True) is None
+
+
 def test_a_living_trainer_without_our_plugin_is_judged_at_once() -> None:
     """Nothing guards it, so it must not go on."""
     judged = verdict_of([], alive=True, log="=== attempt 1 ===\n 1%|x| 1/99\r" + STEP_LINE)

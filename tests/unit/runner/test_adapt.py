@@ -15,10 +15,12 @@ from runner.taskfile import parse_task_file
 FIXED = "plugins: [pod.plugin.RunnerPlugin]\noutput_dir: /run/out\ndataset_prepared_path: /p\n"
 
 
-def adapted(text: str, *, source_dir: str = "/none", root: str = "/none") -> Adaptation:
+def adapted(
+    text: str, *, source_dir: str = "/none", root: str = "/none", **overrides: object
+) -> Adaptation:
     """The adaptation of this text for a run in /run."""
     task = parse_task_file(text, "run.yml")
-    return adapt(task, run_dir="/run", source_dir=source_dir, root=root)
+    return adapt(task, run_dir="/run", source_dir=source_dir, root=root, overrides=overrides)
 
 
 def values(text: str) -> dict[str, object]:
@@ -374,3 +376,51 @@ def _dump(mapping: dict[str, object], flow: bool | None, style: str) -> str:
         ).removesuffix("...\n")
         for key, value in mapping.items()
     )
+
+
+SMALLER = {"micro_batch_size": 4, "gradient_accumulation_steps": 2, "max_steps": 40}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "micro_batch_size: 8   # rows\ngradient_accumulation_steps: 1\nmax_steps: 40\n",
+            "micro_batch_size: 4   # rows\ngradient_accumulation_steps: 2\nmax_steps: 40\n",
+        ),
+        (
+            "num_epochs: 1\nmicro_batch_size: 8\n",
+            "# set by axolotl-runner\ngradient_accumulation_steps: 2\nmax_steps: 40\n"
+            "num_epochs: 1\nmicro_batch_size: 4\n",
+        ),
+    ],
+)
+def test_an_attempt_overrides_values_where_they_stand(before: str, after: str) -> None:
+    """Comments and order stay; what was not written is added on top."""
+    rest = FIXED + "save_total_limit: 4\n"
+    assert adapted(before + rest, **SMALLER).text == after + rest
+
+
+@pytest.mark.parametrize(
+    ("more", "wanted"),
+    [
+        ("batch_size: 8\n", {"gradient_accumulation_steps": 2}),
+        ("eval_batch_size: 8\n", {"eval_batch_size": 4, "gradient_accumulation_steps": 2}),
+        ("eval_batch_size: 2\n", {"eval_batch_size": 2, "gradient_accumulation_steps": 2}),
+    ],
+)
+def test_a_smaller_batch_reaches_the_keys_that_go_with_it(
+    more: str, wanted: dict[str, object]
+) -> None:
+    """axolotl refuses batch_size beside the accumulation, and an evaluation may be what did not
+    fit.
+    """
+    read = values(adapted("micro_batch_size: 8\n" + more, **SMALLER).text)
+    names = ("batch_size", "eval_batch_size", "gradient_accumulation_steps")
+    assert {name: read[name] for name in names if name in read} == wanted
+
+
+def test_without_overrides_the_batch_is_left_alone() -> None:
+    """The keys are axolotl's."""
+    text = "micro_batch_size: 8\nbatch_size: 16\neval_batch_size: 8\n"
+    assert values(adapted(text).text).items() >= values(text).items()

@@ -1,4 +1,5 @@
 from runner.attempts import AttemptFacts, CheckpointFact, from_message, to_message
+from runner.postmortem import PostMortem, SuspectRow
 
 
 def _facts(**known: object) -> AttemptFacts:
@@ -15,7 +16,12 @@ def _facts(**known: object) -> AttemptFacts:
 
 def test_the_facts_survive_the_way_through_a_state_message() -> None:
     """What the pod says is what the parent reads, non-finite losses included."""
-    facts = _facts(note="a note", rung={"kind": "replay"}, quarantined=("checkpoint-25.attempt-1",))
+    facts = _facts(
+        note="a note",
+        rung={"kind": "replay"},
+        quarantined=("checkpoint-25.attempt-1",),
+        postmortem=PostMortem(1, 22, 24, (SuspectRow(23, 7, 11.5, "zzz", 12),), lr=0.004),
+    )
     assert from_message(to_message(facts)) == facts
 
 

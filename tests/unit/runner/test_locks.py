@@ -1,5 +1,6 @@
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,9 @@ def test_a_subprocess_does_not_keep_the_lock_of_its_dead_parent(tmp_path: Path) 
             [sys.executable, "-c", "import time; time.sleep(60)"], close_fds=False
         )
     try:
+        deadline = time.monotonic() + 10  # exec closes the descriptor a moment after Popen returns
+        while not is_free(lock) and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert is_free(lock)
     finally:
         child.kill()

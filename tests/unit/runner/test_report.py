@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from runner.curve import CurvePoint
+from runner.postmortem import PostMortem, SuspectRow
 from runner.report import (
     SCHEMA_PATH,
     Attempt,
@@ -258,3 +259,36 @@ def test_text_from_outside_breaks_neither_tables_nor_html_nor_fences() -> None:
 def test_a_completed_run_shows_no_log() -> None:
     """The last lines are for whoever has to find out why."""
     assert "fine" not in report_page(_report(), [], links={}, log="fine")
+
+
+def test_the_page_shows_what_was_in_the_batch() -> None:
+    """The worst rows stand there in a table that their text can't break."""
+    rows = (SuspectRow(24, 7, 11.52, "a | b <script> `x`", 12), SuspectRow(23, None, None, ""))
+    found = PostMortem(1, 23, 28, rows, lr=0.004, grad_norm=45.2)
+    page = report_page(_full_report(), POINTS, links={}, picture="c.png", postmortems=[found])
+    assert "## What was in the batch" in page
+    assert "Attempt 1, steps 23–28 (learning rate 0.004, grad_norm up to 45.2), worst first" in page
+    assert "| 24 | 7 | 11.52 | 12 | `a \\| b <script> 'x'` |" in page
+    assert "| 23 | – | – | – | – |" in page
+
+
+def test_without_a_post_mortem_nothing_is_said_of_batches() -> None:
+    """A run without an alarm, or whose data has no rows to name."""
+    page = report_page(
+        _full_report(), POINTS, links={}, picture="c.png", postmortems=[PostMortem(1, 2, 3)]
+    )
+    assert "What was in the batch" not in page
+
+
+@pytest.mark.parametrize(
+    ("rung", "shown"),
+    [
+        ({"kind": "skip", "first": 24, "last": 28}, "skipping steps 24-28"),
+        ({"kind": "scale", "learning_rate": 0.5}, "learning_rate x0.5"),
+        ({"kind": "replay"}, "replay"),
+    ],
+)
+def test_the_page_says_rungs_in_words(rung: dict[str, Any], shown: str) -> None:
+    """The same words as in the notice and in the name of the flow run."""
+    page = report_page(_report(attempts=[Attempt(n=2, rung=rung)]), [], links={})
+    assert f"| {shown} |" in page

@@ -90,7 +90,11 @@ def test_values_are_read_as_they_are_meant(key: str, written: object, read: obje
         ("env", {"A": ["x"]}, "expected text, a number, true, false or null, found a list"),
         ("env", {"A": "x\0y"}, "expected text without NUL bytes"),
         ("resume", {"max_attempts": 0}, "expected a whole number of at least 1, found 0"),
-        ("resume", {"ladder": ["retry"]}, "expected replay | skip | {learning_rate: x0.5}"),
+        ("resume", {"ladder": ["retry"]}, "expected replay | skip | {learning_rate: x0.5, weight"),
+        ("resume", {"ladder": [{"lr": "x0.5"}]}, "expected replay | skip | {learning_rate: x0.5"),
+        ("resume", {"ladder": [{}]}, "expected replay | skip | {learning_rate: x0.5, weight_"),
+        ("resume", {"ladder": [{"moments": "new"}]}, "expected keep | reset, found 'new'"),
+        ("resume", {"warm_seconds": -1}, "expected a whole number of at least 0, found -1"),
         ("resume", {"ladder": [{"learning_rate": 0.5}]}, "expected a factor such as x0.5"),
         ("resume", {"ladder": [{"learning_rate": "x0"}]}, "expected a factor such as x0.5"),
         ("spike", {"patience": "abc"}, "expected a whole number of at least 1, found 'abc'"),
@@ -163,19 +167,36 @@ def test_detector_knows_every_argument() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "rung", "by"),
+    ("written", "rung", "rate", "decay"),
     [
-        ("replay", "replay", 1.0),
-        ("skip", "skip", 1.0),
-        ({"learning_rate": "x0.50"}, {"learning_rate": "x0.5"}, 0.5),
-        ({"learning_rate": "x1e-1"}, {"learning_rate": "x0.1"}, 0.1),
+        ("replay", "replay", 1.0, 1.0),
+        ("skip", "skip", 1.0, 1.0),
+        ({"learning_rate": "x0.50"}, {"learning_rate": "x0.5"}, 0.5, 1.0),
+        ({"learning_rate": "x1e-1"}, {"learning_rate": "x0.1"}, 0.1, 1.0),
+        ({"weight_decay": "x2"}, {"weight_decay": "x2"}, 1.0, 2.0),
+        ({"moments": "reset"}, {"moments": "reset"}, 1.0, 1.0),
+        (
+            {"moments": "reset", "weight_decay": "x2", "learning_rate": "x0.5"},
+            {"learning_rate": "x0.5", "weight_decay": "x2", "moments": "reset"},
+            0.5,
+            2.0,
+        ),
     ],
 )
-def test_rungs_have_one_spelling_and_a_factor(written: object, rung: object, by: float) -> None:
-    """A ladder may also be a single rung."""
+def test_rungs_have_one_spelling_and_factors(
+    written: object, rung: object, rate: float, decay: float
+) -> None:
+    """A ladder may also be a single rung, and a rung may change several things."""
     (read,) = ResumeSettings.model_validate({"ladder": written}).ladder
     assert read == rung
-    assert rung_factor(read) == by
+    assert rung_factor(read) == rate
+    assert rung_factor(read, "weight_decay") == decay
+
+
+def test_waiting_for_the_next_attempt_can_be_switched_off() -> None:
+    """A waiting trainer is billed; 0 means a new process for each attempt."""
+    assert ResumeSettings().warm_seconds == 300
+    assert ResumeSettings.model_validate({"warm_seconds": "0"}).warm_seconds == 0
 
 
 def test_notify_takes_one_event() -> None:

@@ -1,0 +1,120 @@
+"""What an attempt did, read from the evidence on the volume."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from pod import events, ledger, verdict
+from pod.rundir import RunDir
+from runner.attempts import AttemptFacts, CheckpointFact
+from runner.curve import curve_points, thin
+from runner.errors import Outcome
+from runner.postmortem import post_mortem
+from runner.report import Rung
+from tasks.logs import log
+from tasks.starting import Plan, noted
+
+CURVE_POINTS = 300
+TAIL_BYTES = 64 * 1024
+
+
+def read_facts(
+    folder: RunDir, plan: Plan, *, exit_code: int | None = None, outcome: Outcome | None = None
+) -> AttemptFacts:
+    """What the evidence on the volume says of an attempt that has ended; `outcome` overrides its
+    own.
+
+    The trainer may live: after an alarm it waits for the next attempt.
+    """
+    every, _ = events.read(folder.events)
+    seen = [event for event in every if event["attempt"] == plan.n]
+    judged = verdict.judge(
+        seen,
+        attempt=plan.n,
+        alive=False,
+        exit_code=exit_code,
+        log_tail=_tail(folder.trainer_log),
+        out=folder.out,
+    )
+    assert judged is not None, "a trainer that is not alive always gets a verdict"
+    _set_aside(folder, plan, judged.onset_step)
+    facts = _facts(folder, plan, seen, judged)
+    return replace(facts, outcome=outcome, reason=outcome) if outcome else facts
+
+
+def _set_aside(folder: RunDir, plan: Plan, onset: int | None) -> None:
+    """Quarantine what was saved from the onset on at once: no attempt may follow that does it.
+
+    Once the next attempt has begun, checkpoints of these steps are its own.
+    """
+    if onset is None or not noted(folder, plan.n):
+        return
+    if any(checkpoint.step >= onset for checkpoint in ledger.checkpoints(folder)):
+        moved = ledger.quarantine(folder, onset=onset, attempt=plan.n)
+        log().warning("Set aside: %s", ", ".join(moved))
+
+
+def _facts(
+    folder: RunDir, plan: Plan, seen: list[events.Event], judged: verdict.Verdict
+) -> AttemptFacts:
+    orders = noted(folder, plan.n)
+    points = thin(curve_points(seen), CURVE_POINTS)
+    quarantine = folder.quarantine
+    return AttemptFacts(
+        n=plan.n,
+        outcome=judged.outcome,
+        reason=judged.reason,
+        from_checkpoint=orders.get("from_checkpoint"),
+        first_step=judged.first_step,
+        last_step=judged.last_step,
+        onset_step=judged.onset_step,
+        alarm_step=judged.alarm_step,
+        planned_steps=judged.planned_steps,
+        final_loss=judged.final_loss,
+        rung=_done(orders.get("rung", plan.rung), seen),
+        note=judged.note,
+        pod=os.environ.get("AXR_POD"),
+        cloud=os.environ.get("AXR_CLOUD"),
+        trainer_seconds=round(time.time() - orders["started"], 3) if "started" in orders else None,
+        tail=tuple(judged.tail),
+        checkpoints=_checkpoints(folder),
+        quarantined=tuple(sorted(entry.name for entry in quarantine.iterdir()))
+        if quarantine.is_dir()
+        else (),
+        curve=tuple((point.step, _json_number(point.loss)) for point in points),
+        postmortem=post_mortem(seen),
+    )
+
+
+def _done(rung: Rung | None, seen: Sequence[events.Event]) -> Rung | None:
+    """The rung as it was carried out: a trainer that can't be re-entered skips from its checkpoint
+    on.
+    """
+    for event in seen:
+        if event["kind"] == "decision" and event.get("cmd") == "skip" and "first" in event and rung:
+            return {**rung, "first": event["first"], "last": event["last"]}
+    return rung
+
+
+def _checkpoints(folder: RunDir) -> tuple[CheckpointFact, ...]:
+    return tuple(
+        CheckpointFact(entry.step, entry.health, str(entry.path.relative_to(folder.path)))
+        for entry in ledger.checkpoints(folder)
+    )
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def _tail(path: Path) -> str:
+    if not path.exists():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        return file.read().decode(errors="replace")
