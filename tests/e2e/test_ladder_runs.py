@@ -11,7 +11,7 @@ import yaml
 from runner.home import REPOSITORY
 from tests.e2e.conftest import TINY, Side
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 ALWAYS = "tests.faults.weights_always.WeightsAlways"
 FULL = "tests.faults.memory_full.MemoryFull"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.training import Trained, TrainServer, make_run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 # By logging_steps: ten entries or more to learn from, and never the end of an entry of several.
 FAULT_STEP = {1: 22, 5: 52, 10: 92}

@@ -20,7 +20,7 @@ from runner.home import REPOSITORY, axolotl_environment
 from tests.e2e.conftest import needs_axolotl
 from tests.e2e.training import LIMIT_S, Trained, TrainServer
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 FAULT_STEP = 15
 # fault, kind of alarm, latest step of it

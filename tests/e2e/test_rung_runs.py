@@ -25,7 +25,7 @@ from pod.rundir import RunDir, read_json, write_json
 from runner.home import REPOSITORY, axolotl_environment
 from tests.e2e.training import LIMIT_S, Trained, TrainServer, make_run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 GARBAGE = ["tests.faults.garbage_rows.GarbageRows", "tests.faults.witness.Witness"]
 NAN = ["tests.faults.nan_once.NanOnce", "tests.faults.witness.Witness"]
