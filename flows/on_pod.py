@@ -19,6 +19,7 @@ from pod.rundir import RunDir
 from runner.attempts import to_message
 from runner.errors import RunEnded, state_name
 from runner.report import Rung
+from tasks.api import API_AWAY, ApiLost
 from tasks.facts import read_facts
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
@@ -77,6 +78,10 @@ def train(
         except TerminationSignal:
             _stop_if_cancelled(folder, plan)
             raise
+        except (
+            API_AWAY
+        ) as away:  # the trainer goes on; a follower that counts as crashed comes back
+            raise ApiLost(f"the Prefect API is away: {away}") from away
     if facts.outcome == "completed":
         return Completed(message=to_message(facts))
     return Failed(name=state_name(facts.outcome), message=to_message(facts))

@@ -12,14 +12,22 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 T = TypeVar("T")
 
+# What an API that is away looks like; it decides nothing about a run.
+API_AWAY = (httpx.TransportError, PrefectHTTPStatusError)
+
 QUICK = 20
 PAUSE = 0.1
+
+
+class ApiLost(BaseException):
+    """The Prefect API is away. No Exception, so that the run counts as crashed, not as failed."""
 
 
 def api() -> SyncPrefectClient:

@@ -12,23 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 from prefect.client.schemas.objects import State
-from prefect.exceptions import PrefectHTTPStatusError, TerminationSignal
+from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled, Completed, Failed
 
 from runner.errors import Outcome, RunEnded, state_name
 from runner.locks import hold
+from tasks.api import API_AWAY, ApiLost
 from tasks.logs import log
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock
 from tasks.standing import attempts, recall, remember
 from tasks.teardown import teardown
-
-
-class ApiLost(BaseException):
-    """The Prefect API is away. No Exception, so that the run counts as crashed, not as failed."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +87,7 @@ def _outcome(run: Run, steps: Callable[[Run], str | None]) -> End:
         if is_cancelling(run.id):
             finish(run, End("cancelled", "cancelled by the user"))
         raise
-    except (httpx.TransportError, PrefectHTTPStatusError) as away:
+    except API_AWAY as away:
         raise ApiLost(f"the Prefect API is away: {away}") from away
     except Exception as bug:
         log().exception("The run failed in our own code")

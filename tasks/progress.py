@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import cast
 from uuid import UUID
 
+import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from pod.events import Event
@@ -74,7 +75,14 @@ class Progress:
         return line
 
     def _show(self, text: str) -> None:
+        """Show the text; a server that is away costs a line on a screen, never the follower."""
         self._shown = (self.clock(), text)
+        try:
+            self._write(text)
+        except httpx.HTTPError as away:
+            log().warning("The progress can't be shown now: %s", away)
+
+    def _write(self, text: str) -> None:
         done = min(100.0, self.done)
         if self._artifact is None:
             made = create_progress_artifact(done, key=key(self.run), description=text)

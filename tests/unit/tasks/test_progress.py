@@ -1,6 +1,7 @@
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from tasks import progress
@@ -55,6 +56,19 @@ def test_a_loss_that_is_no_number_is_shown_as_it_is(shown: list[tuple[float, str
     """NaN must not break the display."""
     Progress("run", 1)([ARMED, _step(1, loss="nan")])
     assert "loss nan" in shown[0][1]
+
+
+def test_a_server_that_is_away_does_not_cost_the_follower(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The trainer is followed on; the next update shows again what there is."""
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(progress, "create_progress_artifact", refuse)
+    Progress("run", 1)([ARMED, _step(1)])
+    assert "can't be shown now" in caplog.text
 
 
 def test_a_watcher_sees_something_before_the_first_step(shown: list[tuple[float, str]]) -> None:
