@@ -1,12 +1,14 @@
 """How far a loss lies over where this run's losses have lain, and for how long.
 
-Three tallies, each of which heals by itself:
+Four tallies, each of which heals by itself:
 jump      winsorised CUSUM of the loss over its recent level (median of accepted entries), in
           units of its own scatter; entries that look bad neither move the level nor, by more
           than twice the scatter, widen it
 drift     the same over the best level the run has had, for a rise too slow for the first
 startup   log excess over the first entries, while the level is young: early bumps of three
           times the loss heal in healthy runs, ten times for dozens of entries do not
+top       entries in a row over everything the run has had since its start: while a loss falls
+          steeply its level lags and its scatter is wide, so that `jump` sees too little
 
 Losses are compared by ratio while they are positive and by difference once one is negative, or
 when the run began at almost 0 (RL), where a ratio means nothing.
@@ -23,6 +25,8 @@ from typing import NamedTuple
 
 LIMIT = 11.0  # evidence that makes an alarm, in units of scatter
 LEVEL_ENTRIES = 15  # accepted entries whose median is the level
+# A young loss falls steeply: its level is at most SLACK times the median of its newest entries.
+FALLING_ENTRIES, FALLING_SLACK = 5, 1.1
 SCATTER_ENTRIES = 56  # entries whose distance from the level gives the scatter
 SCATTER_FLOOR = 0.06  # median point-to-point noise of healthy curves is 5.5 %
 SMALLEST_JUMP = 0.10  # log units; lesser rises are no evidence
@@ -32,6 +36,7 @@ DRIFT_ALLOWANCE = 3.0
 HEALING = 4.0  # most evidence that one good entry takes away
 FORGET_BEST = 0.0005  # the best level rises by this share an entry: 5 % in 100 entries
 CALM, SUSPECT = 2.0, 1.2  # highest score that may move the level, without and with evidence
+TOP_RISE = math.log(1.1)  # no healthy or healing curve has 4 entries in a row so far over its top
 STARTUP_RISE = math.log(2.0)
 STARTUP_LIMIT = 20.0  # start-ups that heal reach 15
 SOFTENING = 0.005  # below this loss ratios mean little: logs round to 4 digits
@@ -82,6 +87,8 @@ class Entry(NamedTuple):
     zero: Tally = Tally()
     missing: Tally = Tally()
     over: Tally = Tally()
+    highest: float = 0.0  # among accepted losses
+    top: Tally = Tally()
 
 
 class Windows:
@@ -117,6 +124,9 @@ def weigh(entry: Entry, windows: Windows, *, loss: float, warmup: int, clip: flo
     if entry.accepted < warmup:
         return _learn(entry, losses, loss)
     level = middle(losses[-LEVEL_ENTRIES:])
+    if entry.accepted < SCATTER_ENTRIES:
+        # A young run falls steeply, and its level lags behind: the newest entries tell better.
+        level = min(level, FALLING_SLACK * middle(losses[-FALLING_ENTRIES:]))
     ratio = log_ratio(loss, level)
     signed = by_difference(entry, losses) or loss < 0
     if signed:
@@ -137,6 +147,10 @@ def weigh(entry: Entry, windows: Windows, *, loss: float, warmup: int, clip: flo
         log_residual=ratio * share,
         residual=(loss - level) * share,
         jump=jump,
+        top=entry.top.in_a_row(
+            not signed and log_ratio(loss, entry.highest) > TOP_RISE, entry.step
+        ),
+        highest=max(entry.highest, loss) if moves else entry.highest,
     )
     return entry._replace(drift=Tally()) if signed else _drift(entry, loss, scatter, clip)
 
@@ -184,6 +198,7 @@ def _learn(entry: Entry, losses: list[float], loss: float) -> Entry:
         start=middle([abs(value) for value in [*losses, loss]]),
         accepted=entry.accepted + 1,
         moves_level=True,
+        highest=max(entry.highest, loss),
         # Start-up bumps heal: they shall not widen the scatter for long.
         log_residual=max(-1.0, min(0.3, rise)) if losses else None,
         residual=min(loss - level, 0.3 * abs(level)) if losses else None,

@@ -31,7 +31,7 @@ from typing import Any, Literal
 
 from pod.finite import ruined_weights
 from pod.integrity import structural_flaw
-from pod.rundir import RunDir, read_json, write_json
+from pod.rundir import RunDir, read_json, replace_text, write_json
 
 LEDGER = "axr_ledger.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -318,7 +318,7 @@ def _mend_best_checkpoint(run_dir: RunDir, checkpoint: Path) -> None:
         return
     here = run_dir.out / Path(best).name
     state["best_model_checkpoint"] = str(here) if here.is_dir() else None
-    write_json(path, state)
+    replace_text(path, json.dumps(state, indent=2) + "\n")  # its history may hold NaN
     entry = _entry(checkpoint)
     if entry is not None:
         entry["files"][path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}

@@ -77,10 +77,15 @@ class RunDir:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace `path` by the JSON of `value` in one step; makes the folder if need be."""
+    replace_text(path, json.dumps(value, allow_nan=False) + "\n")
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace `path` by `text` in one step; makes the folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # The pid keeps two writers from sharing one unfinished file.
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps(value, allow_nan=False) + "\n", encoding="utf-8")
+    unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
 
 

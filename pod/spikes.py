@@ -101,6 +101,7 @@ class SpikeDetector:
             return None
         last = self._entries[-1]
         tallies = [last.bad_loss, last.bad_norm, last.zero, last.missing, last.over, last.startup]
+        tallies.append(last.top)
         # Noise holds some evidence much of the time; one full outlier is nearly a third.
         tallies += [t for t in (last.jump, last.drift) if t.amount > self._limit / 4]
         return min((t.since for t in tallies if t.since is not None), default=None)
@@ -247,6 +248,8 @@ class SpikeDetector:
             tally = entry.drift
         elif entry.startup.amount > self._startup_limit:
             tally = entry.startup
+        elif entry.top.entries >= self._patience:
+            tally = entry.top
         else:
             return None
         if tally.entries < self._patience:
@@ -274,10 +277,15 @@ class SpikeDetector:
         """Index of the entry with which the rise began, and whether it was a jump or a drift.
 
         The losses are split into normal and risen ones. Where those just before the split have
-        risen by a quarter already it was a drift, which began when they first lay over the level.
+        risen by a quarter already, all began when they first lay over the level: as a drift, or
+        as a jump that was followed by a larger one.
         """
+
+        def risen(loss: float) -> float:
+            return log_ratio(loss, level) if level > 0 else loss - level
+
         rises = [
-            (i, log_ratio(e.loss, level) if level > 0 else e.loss - level)
+            (i, risen(e.loss))
             for i, e in enumerate(self._entries)
             if i >= first - 3 and e.loss is not None
         ]
@@ -289,7 +297,11 @@ class SpikeDetector:
                 most, split = total, i
         lead = [rise for i, rise in rises if i < split][-3:]
         if lead and sum(lead) / len(lead) > height / 4:
-            return self._before(split, level), "drift"
+            began = self._before(split, level)
+            loss = self._entries[began].loss
+            if loss is None or risen(loss) < height / 4:
+                return began, "drift"
+            split = began  # it rose at once, and again later
         while split > 0 and self._entries[split - 1].surge_age == 0:
             split -= 1  # the gradient goes 1 to 3 entries before the loss
         return split, "jump"

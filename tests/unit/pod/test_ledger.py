@@ -284,7 +284,9 @@ def test_the_path_of_the_best_checkpoint_is_mended(
     if there:
         make_checkpoint(run_dir, 10)
     folder = make_checkpoint(run_dir, 20, health=None)
-    state = {"global_step": 20, "best_model_checkpoint": "/elsewhere/out/checkpoint-10"}
+    best = "/elsewhere/out/checkpoint-10"
+    history = [{"step": 3, "loss": 1.5, "grad_norm": float("nan")}]  # as the Trainer writes it
+    state = {"global_step": 20, "best_model_checkpoint": best, "log_history": history}
     (folder / "trainer_state.json").write_text(json.dumps(state))
     record(folder, step=20, attempt=1, health="healthy")
     assert pick(run_dir) is not None

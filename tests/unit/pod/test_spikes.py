@@ -383,6 +383,27 @@ def test_no_input_breaks_the_detector() -> None:
             json.dumps(detector.state_dict(), allow_nan=False)
 
 
+@pytest.mark.parametrize("since", [13, 18, 25])
+@pytest.mark.parametrize("then", [7.5, 9.0])
+def test_a_jump_out_of_a_steep_young_fall_is_found_at_its_onset(since: int, then: float) -> None:
+    """A level that lags and a scatter that the fall has widened do not hide it."""
+    rng = random.Random(3)
+    fall = [6.3 * math.exp(-i / 22) * math.exp(rng.gauss(0, 0.03)) for i in range(since)]
+    ruined = [then * math.exp(rng.gauss(0, 0.03)) for _ in range(4)]
+    alarm = feed(SpikeDetector(), [*fall, *ruined])
+    assert alarm is not None
+    assert alarm.kind == "jump"
+    assert (alarm.onset_step, alarm.step) == (since + 1, since + 4)
+
+
+def test_a_jump_that_is_followed_by_a_larger_one_began_with_the_first() -> None:
+    """The weights were ruined by what made the loss rise the first time."""
+    fall = [6.3 * math.exp(-i / 22) for i in range(20)]
+    alarm = feed(SpikeDetector(), [*fall, 7.4, 6.7, 35.2, 33.3])
+    assert alarm is not None
+    assert (alarm.onset_step, alarm.kind) == (21, "jump")
+
+
 def test_patience_and_sensitivity_do_what_they_say() -> None:
     """More patience waits longer for the same jump; less sensitivity finds it later or never."""
     curve = scaled(losses(100), 3.0, since=50)
@@ -392,7 +413,7 @@ def test_patience_and_sensitivity_do_what_they_say() -> None:
         assert alarm is not None
         steps[patience] = alarm.step
     assert steps == {1: 51, 4: 54, 8: 58}
-    mild = scaled(losses(70), 1.3, since=50)
+    mild = scaled(losses(70), 1.4, since=50)
     assert feed(SpikeDetector(sensitivity=2), mild) is not None
     assert feed(SpikeDetector(sensitivity=0.1), mild) is None
 
