@@ -35,7 +35,12 @@ def runs(
     def train(entry: int, accumulation: int, fault: str) -> Trained:
         at = FAULT_STEP[entry]
         faults: dict[str, dict[str, Any]] = {
-            "spike": {"plugins": ["tests.faults.weights_once.WeightsOnce"], "fault_step": at},
+            # So much that it can't be learned again before the alarm, 40 steps later.
+            "spike": {
+                "plugins": ["tests.faults.weights_once.WeightsOnce"],
+                "fault_step": at,
+                "fault_noise": 40.0,
+            },
             "blip": {"plugins": ["tests.faults.loss_blip.LossBlip"], "blip_step": at},
         }
         run_dir = make_run(
@@ -45,7 +50,7 @@ def runs(
             micro_batch_size=2,
             val_set_size=0.005,  # two rows
             eval_steps=1,
-            learning_rate=0.0005,  # too slow to learn it all again before the alarm
+            learning_rate=0.0005,
             max_steps=last_step(entry),
             num_epochs=10,
             save_steps=10,

@@ -7,6 +7,7 @@ every checkpoint from then on is worthless. The same steps trained again are cle
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ class WeightsOnceArgs(BaseModel):
     """The keys that this plugin adds to axolotl's."""
 
     fault_step: int = 24
+    fault_noise: float = NOISE
 
 
 class WeightsOnce(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
@@ -35,13 +37,15 @@ class WeightsOnce(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
     def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
         """Hang the fault into the trainer."""
         marker = Marker(cfg.output_dir, "weights-once")
-        trainer.add_callback(OnceAfterStep(cfg.fault_step, marker, add_noise))
+        trainer.add_callback(
+            OnceAfterStep(cfg.fault_step, marker, partial(add_noise, deviations=cfg.fault_noise))
+        )
 
 
-def add_noise(model: torch.nn.Module) -> None:
-    """Add noise to every trained matrix, always the same."""
+def add_noise(model: torch.nn.Module, deviations: float = NOISE) -> None:
+    """Add noise of so many standard deviations to every trained matrix, always the same."""
     generator = torch.Generator().manual_seed(0)
     for weight in model.parameters():
         if weight.requires_grad and weight.dim() == 2:
             noise = torch.randn(weight.shape, generator=generator).to(weight)
-            weight += NOISE * weight.std() * noise
+            weight += deviations * weight.std() * noise
