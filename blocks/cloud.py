@@ -27,20 +27,26 @@ NAME_PREFIX = "axr-"
 class PodPhase(StrEnum):
     """What the cloud says of a pod's container."""
 
-    STARTING = "starting"
+    QUEUED = "queued"  # accepted, no machine yet
+    STARTING = "starting"  # the image is fetched, the container starts
     RUNNING = "running"
     STOPPED = "stopped"
+    BROKEN = "broken"  # will not run again: an error, or a host without its GPUs
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A machine that belongs to one run. `price_per_hour` in USD."""
+    """A machine that belongs to one run. `price_per_hour` in USD, storage included.
+
+    `place` names the kind of machine it is, for `PodOrder.avoid`; empty when unknown.
+    """
 
     id: str
     name: str
     cloud: str
     created: datetime
     price_per_hour: float
+    place: str = ""
 
     @property
     def run(self) -> str:
@@ -49,7 +55,11 @@ class Pod:
 
 @dataclass(frozen=True)
 class PodOrder:
-    """What one run asks of a cloud: everything `create` needs."""
+    """What one run asks of a cloud: everything `create` needs; a cloud takes what it can use.
+
+    `start_script` is what the container runs; `avoid` holds places that turned out dead; USD per
+    hour; sizes in GB.
+    """
 
     run: str
     environment: Mapping[str, str] = field(repr=False)
@@ -57,6 +67,21 @@ class PodOrder:
     gpus: tuple[str, ...] = ()
     gpu_count: int = 1
     max_price_per_hour: float = 5.0
+    start_script: str = field(default="", repr=False)
+    image: str | None = None
+    disk_gb: int = 50
+    volume_gb: int = 100
+    volume_path: str = "/workspace/data"
+    network_volume: str | None = None
+    ports: tuple[str, ...] = ()
+    ssh: bool = False
+    jupyter: bool = False
+    template: str | None = None
+    registry: str | None = None
+    cloud_type: str = "ALL"
+    data_centers: tuple[str, ...] = ()
+    min_cuda: str | None = None
+    avoid: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
@@ -76,6 +101,8 @@ class PodStatus:
     ram_bytes: int | None = None
     gpu_percent: float | None = None
     vram_bytes: int | None = None
+    ram_percent: float | None = None
+    vram_percent: float | None = None
 
 
 class Cloud(Protocol):

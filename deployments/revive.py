@@ -26,9 +26,9 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.states import Scheduled
 
+from blocks.logs import log
 from runner.locks import is_free
 from tasks.api import api, write
-from tasks.logs import log
 from tasks.pod_run import follower_lock
 from tasks.run import parent_lock
 from tasks.standing import remember

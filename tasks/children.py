@@ -18,9 +18,9 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.deployments import run_deployment
 from prefect.states import Cancelling, Scheduled
 
+from blocks.logs import log
 from runner.errors import TrainingFailed
 from tasks.api import api, write
-from tasks.logs import log
 from tasks.standing import tag
 
 # A worker proposes Crashed twice; a Scheduled set before the second one is overwritten.

@@ -16,10 +16,10 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import TerminationSignal
 from prefect.states import Cancelled, Completed, Failed
 
+from blocks.logs import log
 from runner.errors import Outcome, RunEnded, state_name
 from runner.locks import hold
 from tasks.api import API_AWAY, ApiLost
-from tasks.logs import log
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock

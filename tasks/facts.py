@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from blocks.logs import log
 from pod import events, ledger, verdict
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts, CheckpointFact
@@ -16,7 +17,6 @@ from runner.curve import curve_points, thin
 from runner.errors import Outcome
 from runner.postmortem import post_mortem
 from runner.report import Rung
-from tasks.logs import log
 from tasks.starting import Plan, noted
 
 CURVE_POINTS = 300

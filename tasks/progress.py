@@ -13,8 +13,8 @@ from uuid import UUID
 import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
+from blocks.logs import log
 from pod.events import Event
-from tasks.logs import log
 
 EVERY = 2.0
 

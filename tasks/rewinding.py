@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from blocks.logs import log
 from pod import events, trainer
 from pod.rundir import RunDir, read_json, write_json
-from tasks.logs import log
 from tasks.starting import Plan, choose_start
 
 ANSWER_WITHIN = 60.0  # it looks ten times a second; the rest is for a volume that is slow

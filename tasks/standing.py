@@ -101,12 +101,16 @@ def _facts(child: FlowRun, state: State[object]) -> AttemptFacts:
 
 
 def remember_pod(pod: Pod, *, terminated: datetime | None = None) -> None:
-    """Write the pod to the run's labels: the bill outlives the pod."""
+    """Write the pod to the run's labels: the bill outlives the pod.
+
+    What was agreed at first stays: a cloud says 0 of a pod that has stopped.
+    """
+    known = pods_of(recall(pod.run)).get(pod.id, {})
     bill: dict[str, Any] = {
         "cloud": pod.cloud,
-        "created": pod.created.isoformat(),
+        "created": known.get("created") or pod.created.isoformat(),
         "terminated": terminated.isoformat() if terminated else None,
-        "price_per_hour": pod.price_per_hour,
+        "price_per_hour": known.get("price_per_hour") or pod.price_per_hour,
     }
     remember(pod.run, {f"pod.{pod.id}": json.dumps(bill)})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from blocks.logs import log
 from pod import events, ledger
 from pod.rundir import RunDir, read_json, write_json
 from runner.adapt import adapt
@@ -19,7 +20,6 @@ from runner.report import Rung
 from runner.rungs import REPLAY, SCALED, Factors, factors_in_force
 from runner.settings import RunnerSettings
 from runner.taskfile import TaskFile, parse_task_file
-from tasks.logs import log
 
 WHY_LENGTH = 300
 

@@ -9,8 +9,8 @@ from prefect.exceptions import ObjectNotFound
 
 from blocks.cloud import Pod
 from blocks.clouds import all_clouds
+from blocks.logs import log
 from tasks.api import api, write
-from tasks.logs import log
 from tasks.standing import recall
 from tasks.teardown import end_pod
 

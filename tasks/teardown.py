@@ -10,14 +10,14 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled
 
-from blocks.cloud import Pod
+from blocks.cloud import Cloud, Pod
 from blocks.clouds import all_clouds, cloud_of
+from blocks.logs import log
 from runner.errors import TryAgain
 from tasks.api import api, write
 from tasks.children import cancel_child
-from tasks.logs import log
 from tasks.retrying import patiently
-from tasks.standing import children, remember_pod
+from tasks.standing import children, pods_of, recall, remember_pod
 from tasks.timing import timed
 
 # Inside Prefect's 30 s between a cancel and SIGKILL: the trainer's 20 s to save, and time to end
@@ -38,12 +38,9 @@ def end_pods(run_id: str) -> list[Pod]:
     """As `teardown`, for hooks and the sweep, which have no run context."""
     for child in _unfinished(run_id):
         cancel_child(child, wait=CHILD_STOPS_WITHIN)
-    ended = []
-    for cloud in all_clouds():
-        pod = cloud.find(run_id)
-        if pod:
-            end_pod(pod)
-            ended.append(pod)
+    ended = [pod for cloud in _clouds_to_ask(run_id) for pod in _pods_on(cloud, run_id)]
+    for pod in ended:
+        end_pod(pod)
     for child in _unfinished(run_id):  # its process went with the pod and can't say so itself
         ended_with_it: State[None] = Cancelled(message="its pod was ended")
         write(partial(api().set_flow_run_state, child.id, ended_with_it, force=True))
@@ -66,6 +63,20 @@ def end_pod(pod: Pod) -> None:
         raise
     remember_pod(pod, terminated=datetime.now(UTC))
     log().info("Pod %s on %s is gone", pod.id, pod.cloud)
+
+
+def _clouds_to_ask(run_id: str) -> list[Cloud]:
+    """All clouds of this installation; TryAgain when the run has a pod on one that it has lost."""
+    clouds = all_clouds()
+    for pod_id, bill in pods_of(recall(run_id)).items():
+        if not bill["terminated"] and bill["cloud"] not in [cloud.name for cloud in clouds]:
+            raise TryAgain(f"no access to {bill['cloud']}, where the pod {pod_id} was rented")
+    return clouds
+
+
+def _pods_on(cloud: Cloud, run_id: str) -> list[Pod]:
+    """Every pod of the run, also one that a create call made unseen."""
+    return [pod for pod in cloud.list_ours() if pod.run == run_id]
 
 
 def _unfinished(run_id: str) -> list[FlowRun]:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from prefect import task
 
+from blocks.logs import log
 from pod import events, trainer
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts
 from tasks.facts import read_facts
-from tasks.logs import log
 from tasks.rewinding import rewind, waits, was_rewound
 from tasks.starting import Plan, choose_start, write_axolotl_file
 
