@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from blocks.cloud import Cloud, Pod
 from blocks.local.cloud import local_cloud
+from blocks.runpod.account import runpod_account, runpod_cloud
 from runner.errors import ConfigError
+from runner.gateway import RENTED
 
 
 def cloud(name: str) -> Cloud:
-    """The cloud of this name; ConfigError for one that this version does not have."""
+    """The cloud of this name; ConfigError for one that this installation can't use."""
     if name == "local":
         return local_cloud()
-    raise ConfigError(f"cloud {name!r} is not supported by this version yet: use `cloud: local`")
+    if name == "runpod":
+        return runpod_cloud()
+    raise ConfigError(f"cloud {name!r} is not supported by this version yet")
 
 
 def all_clouds() -> list[Cloud]:
-    """Every cloud that can hold pods of ours."""
-    return [cloud("local")]
+    """Every cloud that this installation has an account of, and so can hold pods of ours."""
+    return [local_cloud(), *([runpod_cloud()] if runpod_account() else [])]
 
 
 def cloud_of(pod: Pod) -> Cloud:
     """The cloud that a pod lives in."""
     return cloud(pod.cloud)
+
+
+def is_rented(name: str) -> bool:
+    """True for clouds whose pods are other people's machines."""
+    return name in RENTED

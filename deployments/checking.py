@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runner.errors import ConfigError
 from runner.finding import Finding
+from runner.renting import renting_findings
 from runner.taskfile import TaskFileError, read_task_file
 
 
@@ -39,7 +40,9 @@ def _code(results: list[Checked]) -> int:
 
 def _check(file: Path) -> Checked:
     try:
-        findings: tuple[Finding, ...] = tuple(read_task_file(file).warnings)
+        task = read_task_file(file)
+        rented = renting_findings(task, task.settings.cloud)
+        findings: tuple[Finding, ...] = (*task.warnings, *rented)
     except TaskFileError as error:
         findings = tuple(error.findings)
     except ConfigError as error:

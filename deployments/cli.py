@@ -22,6 +22,7 @@ OK, ENDED_OTHERWISE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 SECRETS = {
     "HF_TOKEN": "upload to the Hugging Face hub and gated models; without it only public ones",
     "WANDB_API_KEY": "W&B tracking; without it runs are not tracked there",
+    "RUNPOD_API_KEY": "renting pods on RunPod; without it only `cloud: local`",
     "AXR_NOTIFY_URLS": "Apprise URLs for notices, such as discord://…; without it nobody is told",
 }
 
@@ -56,6 +57,16 @@ def up(arguments: argparse.Namespace) -> int:
 def down(arguments: argparse.Namespace) -> int:
     """Stop the control side; pods go on training and are found again by the next `up`."""
     print("stopped" if control.down(home()) else "nothing was running")
+    return OK
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Be the control side in the foreground, for systemd and containers; SIGTERM ends it."""
+    os.environ.update(control.environment(home()))
+    from deployments.keeper import keep
+
+    home().logs.mkdir(parents=True, exist_ok=True)
+    keep(home())
     return OK
 
 
@@ -132,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add(up)
     add(down)
+    add(serve)
     checking = add(check)
     checking.add_argument("files", nargs="+", metavar="FILE")
     checking.add_argument("--json", action="store_true", help="print one JSON list")

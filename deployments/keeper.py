@@ -1,5 +1,5 @@
-"""Keeps the control side running: the Prefect server (unless one is configured) and the control
-workers.
+"""Keeps the control side running: the Prefect server (unless one is configured), the control
+workers, and the gateway where pods may be rented.
 
 One process, started by `axolotl-runner up`. Whatever dies is started again, after `revive`; so a
 killed worker, parent or server costs a run a few seconds. SIGTERM ends all of it and leaves pods as
@@ -26,6 +26,7 @@ import httpx
 from deployments.control import ALREADY
 from deployments.ports import own_port
 from deployments.processes import Process
+from runner.gateway import CLOUD_URLS, LOCAL, PUBLIC
 from runner.home import REPOSITORY, Home, home
 from runner.locks import LockHeld, hold
 
@@ -33,6 +34,8 @@ REVIVE_EVERY = 5.0
 SERVER_READY_WITHIN = 120.0
 # A process that dies again at once is not started more often than this.
 RESTART_AFTER = 2.0
+# Where one of these is set, pods of other people's machines may want to call.
+RENTING = (PUBLIC, *CLOUD_URLS.values())
 
 
 @dataclass
@@ -92,25 +95,30 @@ def keep(where: Home, *, sleep: Callable[[float], None] = time.sleep) -> None:
             port = held.enter_context(own_port(where))
             os.environ["PREFECT_API_URL"] = f"http://127.0.0.1:{port}/api"
             server = Kept("server", _server(port), where)
+        gateway = None
+        if any(os.environ.get(name) for name in RENTING):
+            port = held.enter_context(own_port(where, "gateway"))
+            os.environ[LOCAL] = f"http://127.0.0.1:{port}"
+            gateway = Kept("gateway", _gateway(port), where)
         workers = [Kept(f"worker-{queue}", _worker(queue), where) for queue in ("runs", "service")]
-        _keep(server, workers, where, stopping, sleep)
+        _keep(server, [*([gateway] if gateway else []), *workers], where, stopping, sleep)
 
 
 def _keep(
     server: Kept | None,
-    workers: list[Kept],
+    others: list[Kept],
     where: Home,
     stopping: list[int],
     sleep: Callable[[float], None],
 ) -> None:
-    kept = [server, *workers] if server else workers
+    kept = [server, *others] if server else others
     try:
         if server:
             server.start()
         _wait_for_api(stopping, server)
         _register_and_revive()
-        for worker in workers:
-            worker.start()
+        for one in others:
+            one.start()
         _write_control(where, kept, os.environ["PREFECT_API_URL"])
         _watch(kept, where, stopping, sleep)
     finally:
@@ -170,7 +178,8 @@ def _prefect(*arguments: str) -> list[str]:
 
 
 def _server(port: int) -> list[str]:
-    return _prefect("server", "start", "--host", "127.0.0.1", "--port", str(port))
+    host = os.environ.get("AXR_UI_HOST", "127.0.0.1")  # in a container what publishes it decides
+    return _prefect("server", "start", "--host", host, "--port", str(port))
 
 
 def _worker(queue: str) -> list[str]:
@@ -186,6 +195,13 @@ def _worker(queue: str) -> list[str]:
         "--name",
         queue,
     )
+
+
+def _gateway(port: int) -> list[str]:
+    host = os.environ.get("AXR_GATEWAY_HOST", "127.0.0.1")
+    address = ["--host", host, "--port", str(port)]
+    upstream = ["--upstream", os.environ["PREFECT_API_URL"]]
+    return [sys.executable, "-m", "deployments.gateway", *address, *upstream]
 
 
 def _wait_for_api(stopping: list[int], server: Kept | None) -> None:

@@ -1,4 +1,4 @@
-"""A port for our Prefect server that no other control side takes at the same moment."""
+"""Ports for our Prefect server and gateway that no other control side takes at the same moment."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 from runner.home import Home
 from runner.locks import LockHeld, hold
 
-USUAL = 4200
+USUAL = {"server": 4200, "gateway": 4280}
 MOST_TRIES = 50
 
 
 @contextmanager
-def own_port(where: Home, *, locks: Path | None = None) -> Iterator[int]:
-    """The port of last time, else Prefect's usual one, else any; ours as long as the block lasts.
+def own_port(where: Home, name: str = "server", *, locks: Path | None = None) -> Iterator[int]:
+    """The port of last time, else the usual one, else any; ours as long as the block lasts.
 
     Links into the UI stay true that way. The lock keeps two keepers that start at once from
     choosing the same port: the second server would fail, and its keeper take the first for its own.
     """
-    record = where.path / "port"
+    record = where.path / ("port" if name == "server" else f"{name}.port")
     folder = locks or Path(tempfile.gettempdir())
-    for port in _candidates(int(record.read_text()) if record.exists() else USUAL):
+    for port in _candidates(int(record.read_text()) if record.exists() else USUAL[name]):
         try:
             with hold(folder / f"axr-port-{port}.lock"):
                 if not _is_free(port):
@@ -35,7 +35,7 @@ def own_port(where: Home, *, locks: Path | None = None) -> Iterator[int]:
                 return
         except LockHeld:
             continue
-    raise SystemExit("no free port on 127.0.0.1 for the Prefect server")
+    raise SystemExit(f"no free port on 127.0.0.1 for the {name}")
 
 
 def _candidates(wanted: int) -> Iterator[int]:

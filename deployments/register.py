@@ -8,11 +8,13 @@ import sys
 from contextlib import suppress
 
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.variables import Variable
+from prefect.workers.process import ProcessWorker
 
 from blocks.notifier import Notifier
+from blocks.runpod.account import RunPodAccount
 from runner.home import REPOSITORY
 from tasks.api import api
 
@@ -33,7 +35,8 @@ def register() -> bool:
         _ensure_pool(prefect, pool)
     for queue, limit in QUEUES.items():
         _ensure_queue(prefect, queue, limit)
-    Notifier.register_type_and_schema()
+    for block in (Notifier, RunPodAccount):
+        block.register_type_and_schema()
     subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
         cwd=REPOSITORY,
@@ -55,10 +58,17 @@ def _version() -> str:
 
 
 def _ensure_pool(prefect: SyncPrefectClient, name: str) -> None:
+    """With its job template, which a first worker would fill in: a rented pod's must not, since it
+    is the command that every pod runs.
+    """
+    template = ProcessWorker.get_default_base_job_template()
     try:
-        prefect.create_work_pool(WorkPoolCreate(name=name, type="process"))
+        prefect.create_work_pool(
+            WorkPoolCreate(name=name, type="process", base_job_template=template)
+        )
     except ObjectAlreadyExists:
-        return
+        if not prefect.read_work_pool(name).base_job_template:
+            prefect.update_work_pool(name, WorkPoolUpdate(base_job_template=template))
 
 
 def _ensure_queue(prefect: SyncPrefectClient, name: str, limit: int | None) -> None:

@@ -152,6 +152,8 @@ def _phase(flow_run: FlowRun, facts: dict[str, str]) -> str:
         return _progress(str(flow_run.id)) or "starting the trainer"
     if step in PHASES:
         return PHASES[step]
+    if "stage" in facts:
+        return facts["stage"]
     if any(name.startswith("pod.") for name in facts):
         return _progress(str(flow_run.id)) or "starting the pod"
     return (flow_run.state_name or "").lower()

@@ -93,6 +93,7 @@ def publish(run: str, repository: str | None = None) -> State[Any]:
     try:
         with alive(run) as folder:
             published = upload(gather_model(folder), repository)
+            folder.finished.touch()  # a container that is started again has nothing to do
     except RunEnded as ended:
         return Failed(name=state_name(ended.outcome), message=str(ended))
     return Completed(message=published or "")

@@ -5,11 +5,23 @@ set -euo pipefail
 : "${AXR_POD:?the id of this pod}" "${AXR_RUN:?the run it belongs to}" "${AXR_VOLUME:?where its volume is mounted}"
 cd "${AXR_REPOSITORY:?where this code lies on the pod}"
 export PYTHONPATH="$AXR_REPOSITORY" PYTHONUNBUFFERED=1
-python="${AXR_PYTHON:-python3}"
+found="${AXR_PYTHON:-$(command -v python3 || command -v python)}"
 queue="axr-$AXR_RUN"
 
+# A container that is started again after its run has finished has nothing to do, and costs money.
+if [[ -e "$AXR_VOLUME/$AXR_RUN/finished" && "${AXR_KEEP:-}" != yes ]]; then
+  exec "$found" -m pod.ending
+fi
+
 # The dead-man switch comes before anything that can fail: from here on the pod ends by itself.
-"$python" -m pod.guard &
+"$found" -m pod.guard &
+
+# The image's own Python has axolotl; the worker has one of its own, which a local pod brings.
+if [[ -z "${AXR_AXOLOTL_ENV:-}" ]] && axolotl="$(command -v axolotl)"; then
+  export AXR_AXOLOTL_ENV="$(dirname "$(dirname "$axolotl")")"
+fi
+until python="$("$found" -m pod.install | tail -n 1)" && [[ -x "$python" ]]; do sleep 10; done
+export AXR_PYTHON="$python"
 
 # A worker that dies is started again. Flow runs that it left behind are set going first, else the
 # server would call them Running for ever; a follower that still lives keeps its lock and is left alone.
@@ -19,6 +31,6 @@ while true; do
   fi
   touch "$AXR_VOLUME/.booted"
   "$python" -m prefect worker start --pool pods --work-queue "$queue" --limit 1 \
-    --name "pod-$AXR_POD" --type process || true
+    --name "pod-$AXR_RUN" --type process || true
   sleep 1
 done

@@ -10,6 +10,7 @@
     out/            checkpoint-N/ and the final model
     kept/           hard-linked checkpoints that rotation must not take (pod.ledger)
     quarantine/     checkpoint-N.attempt-K, moved aside, never deleted
+    finished        the model is published: this pod has nothing left to do
 
 JSON files are replaced by rename, so a reader sees the old text or the new one, never half.
 """
@@ -73,6 +74,10 @@ class RunDir:
     @property
     def quarantine(self) -> Path:
         return self.path / "quarantine"
+
+    @property
+    def finished(self) -> Path:
+        return self.path / "finished"
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

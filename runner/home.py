@@ -7,6 +7,7 @@ runs/      one folder for each run, linked as `runs/` in the repository
 locks/     one file for each run, held by its parent as long as that lives
 logs/      server, workers, keeper
 control.json  pid and address of the running control side
+gateway.key   signs the tokens of rented pods
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class Home:
     @property
     def control(self) -> Path:
         return self.path / "control.json"
+
+    @property
+    def gateway_key(self) -> Path:
+        return self.path / "gateway.key"
 
     def run(self, run: str) -> Path:
         """The folder of one run; made when it is missing."""

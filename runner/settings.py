@@ -41,6 +41,10 @@ POD_TYPES: tuple[PodType, ...] = ("INTERRUPTABLE", "INTERRUPTIBLE", "RESERVED", 
 SPOT_TYPES = ("INTERRUPTABLE", "INTERRUPTIBLE")
 STORE = r"volume|(hf|s3)://[\w.-]+(/[\w./=-]*)?"
 STORE_WORDS = "hf://user/repository, s3://bucket/path or volume"
+PORT = r"\d{1,5}/(tcp|http)"
+PORT_WORDS = "a port and its kind, such as 8888/http or 22/tcp"
+CUDA = r"\d{1,2}\.\d{1,2}"
+CUDA_WORDS = "a version in quotes, such as '12.8'"
 NEVER = -1  # the proof of concept's word for "no timer" in stop_after and terminate_after
 
 Text = Annotated[str, BeforeValidator(text)]
@@ -189,6 +193,15 @@ class RunnerSettings(Block):
     log_eval: Flag = True
     env: dict[Variable, VariableValue] = Field(default_factory=dict, repr=False)  # may hold secrets
     image: Text | None = None
+    network_volume: Text | None = None
+    data_centers: Annotated[list[Text], BeforeValidator(text_list)] = Field(default_factory=list)
+    min_cuda: Annotated[str, BeforeValidator(pattern(CUDA, CUDA_WORDS))] | None = None
+    registry: Text | None = None
+    ports: Annotated[
+        list[Annotated[str, BeforeValidator(pattern(PORT, PORT_WORDS))]], BeforeValidator(text_list)
+    ] = Field(default_factory=list)
+    ssh: Flag = False
+    jupyter: Flag = False
     callbacks: Annotated[
         list[Annotated[str, BeforeValidator(class_path)]], BeforeValidator(text_list)
     ] = Field(default_factory=list)
@@ -201,7 +214,7 @@ class RunnerSettings(Block):
     volume_in_gb: Amount = 100
     volume_mount_path: Annotated[
         str, BeforeValidator(pattern(r"/[^\0]*", "an absolute path such as /workspace"))
-    ] = "/workspace"
+    ] = "/workspace/data"
     min_vcpu_count: Count | None = None
     min_memory_in_gb: Count | None = None
     min_download: Amount | None = None

@@ -22,6 +22,8 @@ T = TypeVar("T")
 # What an API that is away looks like; it decides nothing about a run.
 API_AWAY = (httpx.TransportError, PrefectHTTPStatusError)
 
+# 503 is SQLite's, 502 the gateway's while the API behind it is away.
+AGAIN = (502, 503)
 QUICK = 20
 PAUSE = 0.1
 
@@ -42,7 +44,7 @@ def write(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep)
             try:
                 return call()
             except PrefectHTTPStatusError as error:
-                if error.response.status_code != 503:
+                if error.response.status_code not in AGAIN:
                     raise
                 sleep(PAUSE * (1 + attempt % 5))
     return call()

@@ -12,6 +12,6 @@ from tasks.run import Order, Run, open_order
 def check(run: Run) -> Order:
     """Read the run's task file; ConfigError with one clear message when it is wrong."""
     order = open_order(run.id)
-    for warning in order.task.warnings:
-        get_run_logger().warning("%s", warning)
+    for warning in (*order.task.warnings, *order.warnings):
+        get_run_logger().warning("%s", warning.sentence(order.task.name))
     return order

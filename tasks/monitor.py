@@ -11,7 +11,7 @@ from blocks.cloud import Pod, PodPhase
 from blocks.clouds import cloud_of
 from runner.errors import PodLost, TrainingFailed, TryAgain
 from runner.report import pod_cost
-from tasks.provision import pod_order
+from tasks.ordering import pod_order
 from tasks.run import Order, Run
 from tasks.standing import cancelled_for
 
@@ -61,8 +61,11 @@ class Monitor:
     def _check_pod(self) -> None:
         cloud = cloud_of(self.pod)
         try:
-            if cloud.status(self.pod).phase is PodPhase.STOPPED:
-                cloud.create(pod_order(self.run, self.order))
+            phase = cloud.status(self.pod).phase
+            if phase is PodPhase.STOPPED:
+                cloud.create(pod_order(self.run, self.order, self.pod.cloud))
+            if phase is PodPhase.BROKEN:
+                raise PodLost(f"the machine of pod {self.pod.id} is broken")
         except TryAgain:
             return
         except PodLost as lost:

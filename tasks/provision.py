@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 
 from prefect import task
-from prefect.logging import get_run_logger
-from prefect.settings import PREFECT_API_URL
 
 from blocks.cloud import Cloud, Pod, PodOrder
 from blocks.clouds import cloud as cloud_named
-from runner.errors import NoCapacity
-from runner.settings import RunnerSettings
+from blocks.clouds import cloud_of, is_rented
+from blocks.logs import log
+from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds
+from tasks.ordering import pod_order
 from tasks.retrying import patiently
 from tasks.run import Order, Run
 from tasks.standing import remember, remember_pod
 from tasks.sweeping import switch_sweep_on
+from tasks.teardown import end_pod
 from tasks.timing import timed
+from tasks.waiting import DidNotStart, wait_until_ready
 
-# Secrets of the run itself; nothing else of the control side's environment reaches a pod.
-RUN_SECRETS = ("HF_TOKEN", "WANDB_API_KEY")
+MOST_DEAD = 3  # machines that may fail to start before the run gives up
 
 
 @task(**patiently(times=4, factor=1))
@@ -30,52 +31,54 @@ def provision(run: Run, order: Order) -> Pod:
 
 
 def _provision(run: Run, order: Order) -> Pod:
+    """Dead machines are given back and passed over."""
+    dead: dict[str, str] = {}
+    switch_sweep_on()
+    if not order.settings.one_shot:
+        remember(run.id, {"keep_pod": "yes"})
+    while True:
+        pod = get_pod(run, order, frozenset(dead))
+        if not is_rented(pod.cloud):
+            return pod
+        try:
+            wait_until_ready(cloud_of(pod), pod)
+            return pod
+        except DidNotStart as why:
+            log().warning("Pod %s did not start (%s): it is given back", pod.id, why)
+            end_pod(pod)
+            dead[pod.place or pod.id] = f"{pod.id} on {pod.cloud} ({pod.place}): {why}"
+            if len(dead) >= MOST_DEAD:
+                raise NoCapacity(
+                    f"{len(dead)} machines did not start: {'; '.join(dead.values())}"
+                ) from why
+
+
+def get_pod(run: Run, order: Order, avoid: frozenset[str] = frozenset()) -> Pod:
+    """The pod that the run has, else a new one; written down either way."""
     clouds = [cloud_named(name) for name in order.clouds]
     pod = next((pod for cloud in clouds if (pod := cloud.find(run.id))), None)
     if pod:
         clouds = [cloud for cloud in clouds if cloud.name == pod.cloud]
-    switch_sweep_on()
-    pod = _first_with_room(clouds, pod_order(run, order))
+    pod = first_with_room(clouds, lambda name: pod_order(run, order, name, avoid=avoid))
     remember_pod(pod)
-    if not order.settings.one_shot:
-        remember(run.id, {"keep_pod": "yes"})
-    get_run_logger().info("Pod %s on %s at $%.2f per hour", pod.id, pod.cloud, pod.price_per_hour)
+    log().info("Pod %s on %s at $%.2f per hour", pod.id, pod.cloud, pod.price_per_hour)
     return pod
 
 
-def pod_order(run: Run, order: Order) -> PodOrder:
-    """What the run asks of a cloud."""
-    settings = order.settings
-    return PodOrder(
-        run=run.id,
-        environment=pod_environment(settings),
-        deadline=order.deadline(run),
-        gpus=tuple(settings.gpu),
-        gpu_count=settings.gpu_count,
-        max_price_per_hour=settings.max_price_per_hour,
-    )
+def first_with_room(clouds: list[Cloud], order: Callable[[str], PodOrder]) -> Pod:
+    """A pod from the first cloud that gives one; what each said when none does.
 
-
-def pod_environment(settings: RunnerSettings) -> dict[str, str]:
-    """The variables that a pod gets: the API's address, the run's own secrets, the task file's
-    `env`.
+    A cloud that has no room, no money left or no valid key is passed over while there is another.
     """
-    prefect = {
-        "DO_NOT_TRACK": "1",
-        "PREFECT_API_URL": str(PREFECT_API_URL.value()),
-        # The default of 10 s would be the larger part of each step's latency.
-        "PREFECT_WORKER_QUERY_SECONDS": "1",
-    }
-    secrets = {name: os.environ[name] for name in RUN_SECRETS if os.environ.get(name)}
-    asked = {name: value for name, value in settings.env.items() if value is not None}
-    return {**prefect, **secrets, **asked}
-
-
-def _first_with_room(clouds: list[Cloud], order: PodOrder) -> Pod:
-    refusals = []
+    refusals: list[NoCapacity | OutOfFunds | KeyRefused | ConfigError] = []
     for cloud in clouds:
         try:
-            return cloud.create(order)
-        except NoCapacity as full:
-            refusals.append(f"{cloud.name}: {full}")
-    raise NoCapacity("; ".join(refusals))
+            return cloud.create(order(cloud.name))
+        except (NoCapacity, OutOfFunds, KeyRefused, ConfigError) as refused:
+            refusals.append(refused)
+            log().warning("%s: %s", cloud.name, refused)
+    if len(refusals) == 1:
+        raise refusals[0]
+    names = [cloud.name for cloud in clouds]
+    said = [f"{name}: {refused}" for name, refused in zip(names, refusals, strict=True)]
+    raise NoCapacity("; ".join(said))

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from blocks.clouds import cloud as cloud_named
 from runner.home import REPOSITORY, Home, home
+from runner.renting import renting_findings
 from runner.settings import RunnerSettings
-from runner.taskfile import TaskFile, parse_task_file, read_task_file
+from runner.taskfile import Finding, TaskFile, TaskFileError, parse_task_file, read_task_file
 from tasks.api import api
 from tasks.standing import recall, remember
 
@@ -41,6 +42,7 @@ class Order:
 
     task: TaskFile
     clouds: tuple[str, ...]
+    warnings: tuple[Finding, ...] = ()
 
     @property
     def settings(self) -> RunnerSettings:
@@ -101,4 +103,8 @@ def make_order(task_file: str, content: str | None = None, cloud: str | None = N
     clouds = (cloud,) if cloud else tuple(task.settings.cloud)
     for name in clouds:
         cloud_named(name)
-    return Order(task, clouds)
+    findings = renting_findings(task, clouds)
+    stops = [finding for finding in findings if finding.level == "stop"]
+    if stops:
+        raise TaskFileError(task.name, stops)
+    return Order(task, clouds, tuple(findings))

@@ -23,7 +23,7 @@ from tests.e2e.conftest import needs_axolotl
 from tests.e2e.test_data_position import LORA
 from tests.e2e.training import Trained, TrainServer, make_run
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.training import Trained, TrainServer, make_run
 
-pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
+pytestmark = pytest.mark.e2e
 
 FAULT_STEP = 24
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from pod import guard
+from pod import ending, guard
 
 
 def test_the_pod_ends_at_its_deadline_and_not_before() -> None:
@@ -40,7 +40,7 @@ def test_ending_a_local_pod_spares_whoever_does_not_carry_its_mark() -> None:
     try:
         while not _has_mark(mine.pid):
             pass
-        guard.end_local_pod("local-mine")
+        ending.end_local_pod("local-mine")
         assert mine.wait(5) == -9
         assert other.poll() is None
     finally:

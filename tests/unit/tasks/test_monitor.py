@@ -39,7 +39,7 @@ def _monitor(
     price: float = 2.0,
 ) -> Monitor:
     monkeypatch.setattr(monitor, "cloud_of", lambda pod: cloud or FakeCloud(PodPhase.RUNNING))
-    monkeypatch.setattr(monitor, "pod_order", lambda run, order: None)
+    monkeypatch.setattr(monitor, "pod_order", lambda run, order, cloud: None)
     monkeypatch.setattr(monitor, "cancelled_for", lambda run_id: 0.0)
     task = parse_task_file(f"base_model: x\nrunner: {settings}\n", "x.yml")
     pod = Pod("local-1", "axr-run", "local", BEGAN, price)

@@ -1,0 +1,65 @@
+"""Whose RunPod account it is: RUNPOD_API_KEY, else a Prefect block named `runpod`.
+
+AXR_RUNPOD_URL overrides the address (an emulator, a proxy). Rented pods get neither.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import ClassVar
+
+from prefect.blocks.core import Block
+from prefect.settings import PREFECT_API_URL
+from pydantic import Field, SecretStr
+
+from blocks.runpod.client import BASE_URL, RunPodClient
+from blocks.runpod.cloud import RunPodCloud
+from runner.errors import ConfigError
+
+BLOCK = "runpod"
+KEY = "RUNPOD_API_KEY"
+URL = "AXR_RUNPOD_URL"
+
+
+class RunPodAccount(Block):
+    """The RunPod account that pods are rented with."""
+
+    _block_type_name: ClassVar[str | None] = "RunPod Account"
+    _block_type_slug: ClassVar[str | None] = "runpod-account"
+
+    api_key: SecretStr = Field(description="An API key that may create and delete pods.")
+    base_url: str = Field(default=BASE_URL, description="The address of REST v2.")
+
+    def cloud(self) -> RunPodCloud:
+        """The Cloud interface of this account."""
+        url = os.environ.get(URL) or self.base_url
+        return RunPodCloud(RunPodClient(self.api_key.get_secret_value(), url))
+
+
+@lru_cache(maxsize=1)
+def runpod_account() -> RunPodAccount | None:
+    """The account of this installation, None when there is none. Read once in a process."""
+    key = os.environ.get(KEY, "").strip()
+    if key:
+        return RunPodAccount(api_key=SecretStr(key))
+    if not PREFECT_API_URL.value():
+        return None  # asking for a block would start a server for the moment
+    try:
+        found = RunPodAccount.load(BLOCK)
+    except ValueError:  # what Prefect raises for a block that does not exist
+        return None
+    assert isinstance(found, RunPodAccount)
+    return found
+
+
+@lru_cache(maxsize=1)
+def runpod_cloud() -> RunPodCloud:
+    """The cloud of this installation's account; ConfigError when it has none."""
+    account = runpod_account()
+    if account is None:
+        raise ConfigError(
+            f"cloud runpod needs an account: set {KEY} for the control side, or make a block "
+            f"`{BLOCK}` of the type RunPod Account in the Prefect UI"
+        )
+    return account.cloud()

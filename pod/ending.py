@@ -1,0 +1,97 @@
+"""End the pod that this runs on, by whatever way its cloud has; standard library only.
+
+RunPod injects a key that is good for its own pod. What that may do by REST v2 is written nowhere,
+so GraphQL is tried after it (seen to work); the parent and the sweep remain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+AGAIN_AFTER = 15.0  # seconds
+TIMEOUT = 30.0
+TERMINATE = "mutation ($id: String!) { podTerminate(input: {podId: $id}) }"
+
+
+def end_this_pod(
+    environment: Mapping[str, str] = os.environ, *, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """End it; on a rented pod this asks until the cloud takes the machine away."""
+    pod = environment["AXR_POD"]
+    if environment.get("AXR_CLOUD") == "runpod":
+        while True:
+            say(f"ending the pod {pod}: {end_runpod_pod(environment)}")
+            sleep(AGAIN_AFTER)
+    end_local_pod(pod)
+
+
+def end_runpod_pod(environment: Mapping[str, str]) -> str:
+    """Ask RunPod once, by REST and, where that is refused, by GraphQL; what was answered."""
+    api, pod = environment["AXR_CLOUD_API"].rstrip("/"), environment["AXR_POD"]
+    key = environment.get("RUNPOD_API_KEY", "")
+    status = _ask("DELETE", f"{api}/pods/{pod}", key)
+    if status in (204, 404):
+        return f"REST {status}"
+    graphql = api.rpartition("/")[0] + "/graphql"
+    again = _ask("POST", graphql, key, {"query": TERMINATE, "variables": {"id": pod}})
+    return f"REST {status}, GraphQL {again}"
+
+
+def end_local_pod(pod: str) -> None:
+    """SIGKILL every other process that carries the pod's mark."""
+    for pid in _marked(pod):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    say(f"the pod {pod} was ended")
+
+
+def say(what: str) -> None:
+    """One line in the pod's log."""
+    print(f"guard: {what}", flush=True)
+
+
+def _ask(method: str, url: str, key: str, body: object = None) -> int | str:
+    """The status of the answer, or the kind of error that kept it from coming."""
+    request = urllib.request.Request(
+        url,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+            "User-Agent": "axolotl-runner",
+        },
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+    except OSError as lost:  # no CA certificates in the image is one of them
+        return type(lost).__name__
+
+
+def _marked(pod: str) -> Iterator[int]:
+    wanted = f"AXR_POD={pod}".encode()
+    for entry in Path("/proc").iterdir():
+        try:
+            carries = entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(
+                b"\0"
+            )
+        except OSError:  # gone meanwhile, or another user's
+            continue
+        if carries and int(entry.name) != os.getpid():
+            yield int(entry.name)
+
+
+if __name__ == "__main__":
+    end_this_pod()

@@ -1,0 +1,120 @@
+"""What is knowable about a rented run from its task file alone, before anything is rented."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from runner.errors import ConfigError
+from runner.finding import Finding, stop, warn
+from runner.gateway import RENTED, gateway_url
+from runner.settings import NEVER, RunnerSettings
+from runner.taskfile import TaskFile
+
+# axolotl's image has its code and its Python below the first; a volume there would hide both.
+HIDES_IMAGE, BESIDE_IMAGE = "/workspace", "/workspace/data"
+NO_FILTER = ("min_vcpu_count", "min_memory_in_gb", "min_download", "min_upload")
+TIMERS = ("stop_after", "terminate_after")
+
+
+def renting_findings(
+    task: TaskFile, clouds: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> list[Finding]:
+    """Findings for the rented ones among `clouds`; none for a run on this machine."""
+    rented = [cloud for cloud in clouds if cloud in RENTED]
+    if not rented:
+        return []
+    return [
+        *_reachable(task, rented, environment),
+        *_model_survives(task),
+        *(_runpod(task) if "runpod" in rented else []),
+    ]
+
+
+def volume_path(settings: RunnerSettings) -> str:
+    """Where the volume of a rented pod is mounted: never over what axolotl's image brings."""
+    path = settings.volume_mount_path.rstrip("/") or "/"
+    return BESIDE_IMAGE if _is_axolotls(settings) and path == HIDES_IMAGE else path
+
+
+def _reachable(
+    task: TaskFile, rented: Sequence[str], environment: Mapping[str, str]
+) -> Iterator[Finding]:
+    at = task.place("runner", "cloud")
+    for cloud in rented:
+        try:
+            gateway_url(cloud, environment)
+        except ConfigError as error:
+            what, _, todo = str(error).partition(": ")[2].partition(": ")
+            yield stop("gateway", f"cloud {cloud}: {what}", todo, key="cloud", at=at)
+
+
+def _model_survives(task: TaskFile) -> Iterator[Finding]:
+    """A rented pod's disk ends with it: what it trained must have somewhere to go."""
+    settings = task.settings
+    store = settings.checkpoint_store
+    kept = store is not None and (store != "volume" or settings.network_volume is not None)
+    if task.axolotl.get("hub_model_id") or kept or not settings.one_shot:
+        return
+    what = "the model would be lost with the rented pod"
+    if store == "volume":
+        what = "checkpoint_store: volume is lost with the rented pod unless it is a network volume"
+    yield stop(
+        "model-lost",
+        what,
+        "set hub_model_id, checkpoint_store: hf://user/repository, or network_volume with "
+        "checkpoint_store: volume",
+        key="hub_model_id",
+        at=task.place("runner", "checkpoint_store"),
+    )
+
+
+def _runpod(task: TaskFile) -> Iterator[Finding]:
+    settings = task.settings
+    if not settings.gpu:
+        yield stop(
+            "gpu",
+            "no GPU is named",
+            "add gpu: with names as RunPod has them, such as NVIDIA A40",
+            key="gpu",
+            at=task.place("runner", "cloud"),
+        )
+    if settings.spot:
+        yield warn(
+            "spot",
+            "RunPod no longer rents interruptible pods: an on-demand one within "
+            f"max_price_per_hour: {settings.max_price_per_hour:g} is taken",
+            "list vast in cloud: for interruptible machines",
+            key="spot",
+            at=task.place("runner", "spot"),
+        )
+    if _is_axolotls(settings) and settings.volume_mount_path.rstrip("/") == HIDES_IMAGE:
+        yield warn(
+            "volume-path",
+            f"a volume at {HIDES_IMAGE} would hide axolotl itself: it is mounted at {BESIDE_IMAGE}",
+            f"write volume_mount_path: {BESIDE_IMAGE}",
+            key="volume_mount_path",
+            at=task.place("runner", "volume_mount_path"),
+        )
+    for name in NO_FILTER:
+        if getattr(settings, name):
+            yield warn(
+                "no-filter",
+                f"RunPod can no longer choose machines by {name}",
+                "choose by gpu, cloud_type and data_centers",
+                key=name,
+                at=task.place("runner", name),
+            )
+    for name in TIMERS:
+        if getattr(settings, name) not in (None, NEVER):
+            yield warn(
+                "timer",
+                f"RunPod has no {name} any more: max_hours ends the pod, from inside and outside",
+                "set max_hours",
+                key=name,
+                at=task.place("runner", name),
+            )
+
+
+def _is_axolotls(settings: RunnerSettings) -> bool:
+    return settings.image is None or "axolotl" in settings.image

@@ -1,0 +1,100 @@
+"""What a run asks of a cloud: the machine of its task file, and the variables of its pod."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import timedelta
+from pathlib import Path
+
+from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL
+
+from blocks.cloud import PodOrder
+from blocks.clouds import is_rented
+from runner.gateway import gateway_url
+from runner.home import REPOSITORY, home
+from runner.renting import volume_path
+from runner.tokens import gateway_key, pod_token
+from tasks.run import Order, Run
+
+# Secrets of the run itself; nothing else of the control side's environment reaches a pod.
+RUN_SECRETS = ("HF_TOKEN", "WANDB_API_KEY")
+# A pod that is being ended can still say so.
+TOKEN_OUTLIVES = timedelta(hours=1)
+
+
+def pod_order(
+    run: Run, order: Order, cloud: str, *, avoid: frozenset[str] = frozenset()
+) -> PodOrder:
+    """What this run asks of this cloud; `avoid` holds places whose machines did not start."""
+    settings = order.settings
+    return PodOrder(
+        run=run.id,
+        environment=pod_environment(run, order, cloud),
+        deadline=order.deadline(run),
+        gpus=tuple(settings.gpu),
+        gpu_count=settings.gpu_count,
+        max_price_per_hour=settings.max_price_per_hour,
+        start_script=start_script() if is_rented(cloud) else "",
+        image=settings.image,
+        disk_gb=settings.container_disk_in_gb,
+        volume_gb=settings.volume_in_gb,
+        volume_path=volume_path(settings),
+        network_volume=settings.network_volume,
+        ports=tuple(settings.ports),
+        ssh=settings.ssh,
+        jupyter=settings.jupyter and not settings.one_shot,
+        template=settings.template_id,
+        registry=settings.registry,
+        cloud_type=settings.cloud_type,
+        data_centers=tuple(settings.data_centers),
+        min_cuda=settings.min_cuda,
+        avoid=avoid,
+    )
+
+
+def pod_environment(run: Run, order: Order, cloud: str) -> dict[str, str]:
+    """The variables that a pod gets: the API's address, the run's own secrets, the task file's
+    `env`.
+    """
+    settings = order.settings
+    secrets = {name: os.environ[name] for name in RUN_SECRETS if os.environ.get(name)}
+    asked = {name: value for name, value in settings.env.items() if value is not None}
+    common = {
+        "DO_NOT_TRACK": "1",
+        # The default of 10 s would be the larger part of each step's latency.
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
+    }
+    if not is_rented(cloud):
+        return {**common, "PREFECT_API_URL": str(PREFECT_API_URL.value()), **secrets, **asked}
+    return {**asked, **common, **secrets, **_rented(run, order, cloud)}
+
+
+def start_script() -> str:
+    """What the container of a rented pod runs, without its comments."""
+    lines = (REPOSITORY / "pod" / "start.sh").read_text().splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+
+
+def _rented(run: Run, order: Order, cloud: str) -> dict[str, str]:
+    gateway = gateway_url(cloud)
+    expires = order.deadline(run) + TOKEN_OUTLIVES
+    token = pod_token(gateway_key(home().gateway_key), run.id, expires.timestamp())
+    jupyter = order.settings.jupyter and not order.settings.one_shot
+    optional = {
+        "AXR_KEEP": "" if order.settings.one_shot else "yes",
+        "JUPYTER_DISABLE": "" if jupyter else "1",
+        # The worker's log names each run's address in the UI, which the gateway does not have.
+        "PREFECT_UI_URL": str(PREFECT_UI_URL.value() or ""),
+    }
+    return {
+        **{name: value for name, value in optional.items() if value},
+        "AXR_CLOUD": cloud,
+        "AXR_RUN": run.id,
+        "AXR_VOLUME": str(Path(volume_path(order.settings)) / "axr"),
+        "AXR_DEADLINE": str(int(order.deadline(run).timestamp())),
+        "AXR_GATEWAY": gateway,
+        "AXR_TOKEN": token,
+        "PREFECT_API_URL": f"{gateway}/api",
+        "PREFECT_CLIENT_CUSTOM_HEADERS": json.dumps({"Authorization": f"Bearer {token}"}),
+    }
