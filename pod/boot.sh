@@ -5,8 +5,14 @@ set -euo pipefail
 : "${AXR_POD:?the id of this pod}" "${AXR_RUN:?the run it belongs to}" "${AXR_VOLUME:?where its volume is mounted}"
 cd "${AXR_REPOSITORY:?where this code lies on the pod}"
 export PYTHONPATH="$AXR_REPOSITORY" PYTHONUNBUFFERED=1
-found="${AXR_PYTHON:-$(command -v python3 || command -v python)}"
 queue="axr-$AXR_RUN"
+# Rented images bring axolotl, whose Python is new enough for us too; local pods name both.
+if [[ -z "${AXR_AXOLOTL_ENV:-}" ]] && axolotl="$(command -v axolotl)"; then
+  AXR_AXOLOTL_ENV="$(dirname "$(dirname "$axolotl")")"
+  export AXR_AXOLOTL_ENV
+fi
+found="${AXR_PYTHON:-${AXR_AXOLOTL_ENV:-/usr}/bin/python}"
+[[ -x "$found" ]] || found="$(command -v python3)"
 
 # A container that is started again after its run has finished has nothing to do, and costs money.
 if [[ -e "$AXR_VOLUME/$AXR_RUN/finished" && "${AXR_KEEP:-}" != yes ]]; then
@@ -16,10 +22,7 @@ fi
 # The dead-man switch comes before anything that can fail: from here on the pod ends by itself.
 "$found" -m pod.guard &
 
-# The image's own Python has axolotl; the worker has one of its own, which a local pod brings.
-if [[ -z "${AXR_AXOLOTL_ENV:-}" ]] && axolotl="$(command -v axolotl)"; then
-  export AXR_AXOLOTL_ENV="$(dirname "$(dirname "$axolotl")")"
-fi
+# The worker's Python is not axolotl's: they want other versions of the same packages.
 until python="$("$found" -m pod.install | tail -n 1)" && [[ -x "$python" ]]; do sleep 10; done
 export AXR_PYTHON="$python"
 

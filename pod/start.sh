@@ -21,7 +21,7 @@ with urllib.request.urlopen(request, timeout=60) as answer:
     bundle = io.BytesIO(answer.read())
 shutil.rmtree(fresh, ignore_errors=True)
 with tarfile.open(fileobj=bundle) as archive:
-    archive.extractall(fresh, filter="data")
+    archive.extractall(fresh)
 shutil.rmtree(code, ignore_errors=True)
 fresh.rename(code)
 PY

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from prefect import task
+from prefect.exceptions import ObjectAlreadyExists
 
 from blocks.cloud import Cloud, Pod, PodOrder
 from blocks.clouds import cloud as cloud_named
 from blocks.clouds import cloud_of, is_rented
 from blocks.logs import log
 from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds
+from tasks.api import api, write
 from tasks.ordering import pod_order
 from tasks.retrying import patiently
 from tasks.run import Order, Run
@@ -34,6 +37,7 @@ def _provision(run: Run, order: Order) -> Pod:
     """Dead machines are given back and passed over."""
     dead: dict[str, str] = {}
     switch_sweep_on()
+    _make_queue(run.id)
     if not order.settings.one_shot:
         remember(run.id, {"keep_pod": "yes"})
     while True:
@@ -51,6 +55,12 @@ def _provision(run: Run, order: Order) -> Pod:
                 raise NoCapacity(
                     f"{len(dead)} machines did not start: {'; '.join(dead.values())}"
                 ) from why
+
+
+def _make_queue(run_id: str) -> None:
+    """The run's own work queue: a worker that finds none reports nothing."""
+    with suppress(ObjectAlreadyExists):
+        write(lambda: api().create_work_queue(f"axr-{run_id}", work_pool_name="pods"))
 
 
 def get_pod(run: Run, order: Order, avoid: frozenset[str] = frozenset()) -> Pod:

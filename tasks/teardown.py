@@ -84,7 +84,7 @@ def _unfinished(run_id: str) -> list[FlowRun]:
 
 
 def _remove_queue(run_id: str) -> None:
-    """The run's own work queue, which would pile up otherwise."""
+    """The run's own work queue (tasks.provision made it), which would pile up otherwise."""
     prefect = api()
     try:
         queue = prefect.read_work_queue_by_name(f"axr-{run_id}", work_pool_name="pods")

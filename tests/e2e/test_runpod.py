@@ -107,7 +107,7 @@ def _task(folder: Path, rented: Rented, example: str, **changes: Any) -> str:
 def test_a_run_on_a_rented_pod_comes_back_from_its_spike(rented: Rented, tmp_path: Path) -> None:
     """One pod through the gateway, gone at the end, billed to the cent as the report says."""
     run = rented.side.start(_task(tmp_path, rented, SPIKE))
-    report = rented.side.report(run, within=300)
+    report = rented.side.report(run, within=200)
     assert report["state"] == "completed", report["reason"]
     spike, completed = report["attempts"]
     assert (spike["outcome"], completed["outcome"]) == ("loss_spike", "completed")
