@@ -11,6 +11,7 @@ from blocks.cloud import Pod, PodPhase
 from blocks.clouds import cloud_of
 from runner.errors import PodLost, TrainingFailed, TryAgain
 from runner.report import pod_cost
+from tasks.limits import check_deadline
 from tasks.ordering import pod_order
 from tasks.run import Order, Run
 from tasks.standing import cancelled_for
@@ -50,8 +51,7 @@ class Monitor:
         if cancelled_for(self.run.id) > SIGNAL_COMES_WITHIN:
             raise TrainingFailed("cancelled", "cancelled by the user")
         settings = self.order.settings
-        if self.now() >= self.order.deadline(self.run):
-            raise TrainingFailed("deadline", f"not done within max_hours: {settings.max_hours:g}")
+        check_deadline(self.run, self.order, self.now())
         spent = self.spent_before + pod_cost(
             self.pod.created, None, self.pod.price_per_hour, self.now()
         )

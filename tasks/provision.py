@@ -14,6 +14,7 @@ from blocks.clouds import cloud_of, is_rented
 from blocks.logs import log
 from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds
 from tasks.api import api, write
+from tasks.limits import check_deadline
 from tasks.ordering import pod_order
 from tasks.retrying import patiently
 from tasks.run import Order, Run
@@ -36,6 +37,7 @@ def provision(run: Run, order: Order) -> Pod:
 def _provision(run: Run, order: Order) -> Pod:
     """Dead machines are given back and passed over."""
     dead: dict[str, str] = {}
+    check_deadline(run, order)
     switch_sweep_on()
     _make_queue(run.id)
     if not order.settings.one_shot:
@@ -50,6 +52,7 @@ def _provision(run: Run, order: Order) -> Pod:
         except DidNotStart as why:
             log().warning("Pod %s did not start (%s): it is given back", pod.id, why)
             end_pod(pod)
+            check_deadline(run, order)
             dead[pod.place or pod.id] = f"{pod.id} on {pod.cloud} ({pod.place}): {why}"
             if len(dead) >= MOST_DEAD:
                 raise NoCapacity(

@@ -116,13 +116,19 @@ class Side:
         """Wait for the end of the run and return its report."""
         self.wait(
             f"the end of {run}, now {self.state(run)}",
-            lambda: (
-                self.state(run) in {"Completed", "Cancelled", "ConfigError", "LossSpike", "Crash"}
-            ),
+            lambda: self._has_ended(run),
             within=within,
         )
         found: dict[str, Any] = json.loads((self.home.runs / run / "report.json").read_text())
         return found
+
+    def _has_ended(self, run: str) -> bool:
+        """A crashed parent has not: it is revived."""
+        try:
+            state = self.get(f"flow_runs/{run}")["state"]["type"]
+        except httpx.HTTPError:
+            return False
+        return state in ("COMPLETED", "FAILED", "CANCELLED")
 
     def pod_processes(self, run: str, word: str) -> list[int]:
         """The pids of the run's pod whose command line holds `word`."""

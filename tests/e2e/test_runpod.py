@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from runner.home import REPOSITORY, axolotl_environment
-from tests.e2e.conftest import SPIKE, Side, make_side, needs_axolotl
+from tests.e2e.conftest import SPIKE, TINY, Side, make_side, needs_axolotl
 
 pytestmark = pytest.mark.e2e
 
@@ -124,3 +124,83 @@ def test_a_run_on_a_rented_pod_comes_back_from_its_spike(rented: Rented, tmp_pat
     assert report["cost_usd"] == pytest.approx(rented.state["bill"][pod["id"]], abs=0.005)
     assert pod["env"]["ASKED"] == ASKED
     assert KEY not in json.dumps(pod["env"])
+
+
+def test_nothing_that_a_failing_run_wrote_holds_a_secret(rented: Rented, tmp_path: Path) -> None:
+    """Keys, tokens and values of `env` stay where they are needed: on the pod."""
+    run = rented.side.start(
+        _task(tmp_path, rented, TINY, entry="echo preparing; no-such-program --now")
+    )
+    report = rented.side.report(run, within=150)
+    assert (report["state"], report["outcome"]) == ("failed", "crash")
+    assert "`entry` ended with code 127" in report["reason"]
+    (pod,) = rented.pods_of(run)
+    assert pod["status"] == "TERMINATED"
+
+    secrets = {"account": KEY, "pod": pod["key"], "token": pod["env"]["AXR_TOKEN"], **SECRETS}
+    home = rented.side.home
+    found = [
+        f"{name} in {file.relative_to(home.path)}"
+        for file in home.path.rglob("*")
+        if file.is_file()
+        for name, secret in secrets.items()
+        if secret.encode() in file.read_bytes()
+    ]
+    assert found == []
+    logs = rented.side.post("logs/filter", {"limit": 200, "sort": "TIMESTAMP_DESC"})
+    said = json.dumps([logs, report, rented.side.get(f"flow_runs/{run}")["state"]])
+    assert not [name for name, secret in secrets.items() if secret in said]
+    assert "and a second line" not in said, "a value of `env`"
+
+
+@pytest.mark.chaos
+def test_a_container_that_is_started_again_goes_on(rented: Rented, tmp_path: Path) -> None:
+    """H17: the same pod, no second trainer at once, and the run completes from a checkpoint."""
+    run = rented.side.start(_task(tmp_path, rented, TINY))
+    rented.side.wait("the pod", lambda: rented.pods_of(run))
+    (pod,) = rented.pods_of(run)
+    folder = Path(pod["volume"]) / "axr" / run
+    rented.side.wait("step 12", lambda: '"step": 12,' in _text(folder / "events.jsonl"))
+    rented.set(restart_container=pod["id"])
+    report = rented.side.report(run, within=300)
+    assert report["state"] == "completed", report["reason"]
+    assert report["final_step"] == report["planned_steps"] == 40
+    (pod,) = rented.pods_of(run)
+    assert pod["boots"] == 2
+    assert pod["status"] == "TERMINATED"
+
+
+@pytest.mark.chaos
+def test_a_pod_that_its_owner_ends_is_noticed(rented: Rented, tmp_path: Path) -> None:
+    """H23: the run ends within seconds, and giving back what is gone is no error."""
+    run = rented.side.start(_task(tmp_path, rented, TINY))
+    rented.side.wait("the pod", lambda: rented.pods_of(run))
+    (pod,) = rented.pods_of(run)
+    folder = Path(pod["volume"]) / "axr" / run
+    rented.side.wait("step 12", lambda: '"step": 12,' in _text(folder / "events.jsonl"))
+    rented.set(kill_pod=pod["id"])
+    report = rented.side.report(run, within=90)
+    assert report["outcome"] == "preempted"
+    assert rented.state["pods"] == []
+
+
+@pytest.mark.chaos
+def test_a_pod_ends_itself_when_nobody_else_does(rented: Rented, tmp_path: Path) -> None:
+    """H16: RunPod has no timer any more, the control side is gone, the guard is left."""
+    run = rented.side.start(_task(tmp_path, rented, TINY, max_hours=0.02, entry="sleep 600"))
+    rented.side.wait("the pod", lambda: rented.pods_of(run))
+    rented.side.wait("its container", lambda: rented.pods_of(run)[0]["boots"] == 1)
+    rented.side.wait("the entry script", lambda: rented.side.children(run))
+    try:
+        assert rented.side.cli("down").returncode == 0
+        rented.side.wait("its end", lambda: not rented.state["pods"], within=120)
+        (pod,) = rented.pods_of(run)
+        assert pod["reason"] == pod["id"], "it ended itself, with the key of the pod"
+    finally:
+        assert rented.side.cli("up").returncode == 0
+    report = rented.side.report(run, within=90)
+    assert report["state"] == "failed"
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

@@ -1,0 +1,118 @@
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from blocks.cloud import Cloud, Pod, PodOrder
+from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds
+from runner.taskfile import parse_task_file
+from tasks import provision
+from tasks.provision import MOST_DEAD, first_with_room
+from tasks.run import Order, Run
+from tasks.waiting import DidNotStart
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+RUN = Run("run", "x.yml", None, BEGAN)
+
+
+class FakeCloud:
+    """A cloud that gives a new pod at each call, or says why not."""
+
+    def __init__(self, name: str, refusal: Exception | None = None) -> None:
+        self.name = name
+        self.refusal = refusal
+        self.asked: list[PodOrder] = []
+
+    def create(self, order: PodOrder) -> Pod:
+        """A pod in a place of its own."""
+        self.asked.append(order)
+        if self.refusal:
+            raise self.refusal
+        n = len(self.asked)
+        return Pod(f"pod-{n}", "axr-run", self.name, BEGAN, 1.0, f"place {n}")
+
+    def find(self, run: str) -> Pod | None:
+        """Nothing is there."""
+        return None
+
+
+def _clouds(*refusals: Exception | None) -> list[FakeCloud]:
+    names = ("runpod", "vast", "local")
+    return [FakeCloud(name, each) for name, each in zip(names, refusals, strict=False)]
+
+
+def _first(clouds: list[FakeCloud]) -> Pod:
+    order = PodOrder("run", {}, BEGAN)
+    given: list[Cloud] = list(clouds)  # type: ignore[arg-type]  # only `create` is asked
+    return first_with_room(given, lambda name: order)
+
+
+@pytest.mark.parametrize("refusal", [NoCapacity("full"), OutOfFunds("0 $"), KeyRefused("401")])
+def test_the_next_cloud_is_asked_when_one_refuses(refusal: Exception) -> None:
+    """Whatever the reason, the run wants a machine."""
+    assert _first(_clouds(refusal, NoCapacity("full"), None)).cloud == "local"
+
+
+def test_all_refusals_are_told_at_the_end() -> None:
+    """With the name of who said what."""
+    with pytest.raises(NoCapacity, match=r"^runpod: full; vast: no key$"):
+        _first(_clouds(NoCapacity("full"), ConfigError("no key")))
+
+
+def test_a_single_cloud_keeps_its_own_kind_of_refusal() -> None:
+    """A refused key is not want of room."""
+    with pytest.raises(KeyRefused, match="401"):
+        _first(_clouds(KeyRefused("401")))
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The pods that were given back; nothing speaks to Prefect."""
+    given_back: list[str] = []
+    for name in ("switch_sweep_on", "_make_queue", "remember_pod", "remember", "check_deadline"):
+        monkeypatch.setattr(provision, name, lambda *args, **kwargs: None)
+    monkeypatch.setattr(provision, "end_pod", lambda pod: given_back.append(pod.id))
+    monkeypatch.setattr(
+        provision,
+        "pod_order",
+        lambda run, order, cloud, avoid: PodOrder("run", {}, BEGAN, avoid=avoid),
+    )
+    return given_back
+
+
+def _provision(monkeypatch: pytest.MonkeyPatch, cloud: FakeCloud, *, dead: int) -> Pod:
+    """What is got when the first `dead` machines do not start."""
+
+    def wait(_: Any, pod: Pod) -> None:
+        if int(pod.id.removeprefix("pod-")) <= dead:
+            raise DidNotStart("still queued after 5 minutes")
+
+    monkeypatch.setattr(provision, "cloud_named", lambda name: cloud)
+    monkeypatch.setattr(provision, "cloud_of", lambda pod: cloud)
+    monkeypatch.setattr(provision, "wait_until_ready", wait)
+    task = parse_task_file("base_model: x\n", "x.yml")
+    return provision._provision(RUN, Order(task, (cloud.name,)))
+
+
+def test_dead_machines_are_given_back_and_passed_over(
+    monkeypatch: pytest.MonkeyPatch, ended: list[str]
+) -> None:
+    """R6, R8: the next order avoids their places."""
+    cloud = FakeCloud("runpod")
+    pod = _provision(monkeypatch, cloud, dead=2)
+    assert pod.id == "pod-3"
+    assert ended == ["pod-1", "pod-2"]
+    assert [order.avoid for order in cloud.asked] == [
+        frozenset(),
+        frozenset({"place 1"}),
+        frozenset({"place 1", "place 2"}),
+    ]
+
+
+def test_a_cloud_of_dead_machines_ends_the_run(
+    monkeypatch: pytest.MonkeyPatch, ended: list[str]
+) -> None:
+    """Bounded, with all of them given back."""
+    with pytest.raises(NoCapacity, match=f"{MOST_DEAD} machines did not start"):
+        _provision(monkeypatch, FakeCloud("runpod"), dead=99)
+    assert len(ended) == MOST_DEAD
