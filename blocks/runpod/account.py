@@ -13,6 +13,7 @@ from prefect.blocks.core import Block
 from prefect.settings import PREFECT_API_URL
 from pydantic import Field, SecretStr
 
+from blocks.runpod.balance import Balance, balance
 from blocks.runpod.client import BASE_URL, RunPodClient
 from blocks.runpod.cloud import RunPodCloud
 from runner.errors import ConfigError
@@ -31,10 +32,18 @@ class RunPodAccount(Block):
     api_key: SecretStr = Field(description="An API key that may create and delete pods.")
     base_url: str = Field(default=BASE_URL, description="The address of REST v2.")
 
+    @property
+    def url(self) -> str:
+        """Where REST v2 is reached."""
+        return os.environ.get(URL) or self.base_url
+
     def cloud(self) -> RunPodCloud:
         """The Cloud interface of this account."""
-        url = os.environ.get(URL) or self.base_url
-        return RunPodCloud(RunPodClient(self.api_key.get_secret_value(), url))
+        return RunPodCloud(RunPodClient(self.api_key.get_secret_value(), self.url))
+
+    def balance(self) -> Balance:
+        """What the account has left; TryAgain when RunPod does not say."""
+        return balance(self.api_key.get_secret_value(), self.url)
 
 
 @lru_cache(maxsize=1)
