@@ -51,9 +51,9 @@ class RunPodCloud:
         """The pod of the order's run: the one that exists (a stopped one is started), else a new
         one.
         """
-        mine = self._pods_of(order.run)
-        if mine:
-            return self._adopt(mine, order)
+        pod = self._adopt(self._pods_of(order.run))
+        if pod:
+            return pod
         refusals = []
         for candidate in self._candidates(order):
             try:
@@ -133,16 +133,28 @@ class RunPodCloud:
                 return found
             self.sleep(LOOK_EVERY)
 
-    def _adopt(self, mine: list[Pod], order: PodOrder) -> Pod:
-        """The run's oldest pod, running; any other was made by a call that seemed to fail."""
-        pod, *more = mine
-        for extra in more:
+    def _adopt(self, mine: list[Pod]) -> Pod | None:
+        """The run's oldest pod, running; any other was made by a call that seemed to fail.
+
+        None when there is none, or when its host has no room to start it again: it is ended then.
+        """
+        for extra in mine[1:]:
             log().warning("The run has a second pod %s: it is ended", extra.id)
             self.terminate(extra)
-        found = self.client.pod(pod.id)
-        if found is not None and found["status"] == "EXITED":
-            self.client.act(pod.id, "start")
-        return pod
+        if not mine:
+            return None
+        found = self.client.pod(mine[0].id)
+        if found is not None and found["status"] == "EXITED" and not self._start(mine[0]):
+            log().warning("The host of the stopped pod %s is full: it is ended", mine[0].id)
+            self.terminate(mine[0])
+            return None
+        return mine[0]
+
+    def _start(self, pod: Pod) -> bool:
+        try:
+            return self.client.act(pod.id, "start")
+        except NoCapacity:
+            return False
 
     def _candidates(self, order: PodOrder) -> list[Candidate]:
         cuda = min_cuda(order)
@@ -195,6 +207,9 @@ class RunPodCloud:
 def _status(found: Json) -> PodStatus:
     """What RunPod says of a pod; a runtime of null or {} says nothing, not zero."""
     phase = PHASES.get(found["status"], PodPhase.BROKEN)
+    has_gpus = (found.get("gpu") or {"count": 0}).get("count") != 0
+    if not has_gpus and phase is not PodPhase.STOPPED:
+        phase = PodPhase.BROKEN  # started again on a host whose GPUs others have by now
     runtime = found.get("runtime") or _NOTHING
     gpus = runtime.get("gpus") or []
     if phase is PodPhase.RUNNING and not runtime.get("uptime"):

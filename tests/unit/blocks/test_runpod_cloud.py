@@ -15,7 +15,7 @@ from runner.errors import (
     RunnerError,
     TryAgain,
 )
-from tests.unit.blocks.runpod_rig import A40, A5000, RTX_3090, order, rented
+from tests.unit.blocks.runpod_rig import A40, A5000, NOON, RTX_3090, order, rented
 
 STRANGE = "a\"b'c`d$e\\f\n{g}; echo 'h' é 日本 # <&>"
 
@@ -176,6 +176,28 @@ def test_a_stopped_pod_of_the_run_is_started_again() -> None:
         assert it.pods[0]["status"] == "RUNNING"
 
 
+def test_a_stopped_pod_whose_host_is_full_is_replaced() -> None:
+    """R9: starting it is refused, so it is ended and another one made."""
+    with rented(resume_full=1) as it:
+        old = it.cloud.create(order())
+        it.emulator.advance(1)
+        it.cloud.client.act(old.id, "stop")
+        new = it.cloud.create(order())
+        assert [made["id"] for made in it.pods] == [new.id]
+        assert new.id != old.id
+
+
+def test_a_pod_that_came_back_without_gpus_is_broken() -> None:
+    """R9: it runs, bills, and can train nothing."""
+    with rented(zero_gpus=1) as it:
+        pod = it.cloud.create(order())
+        it.emulator.advance(1)
+        it.cloud.client.act(pod.id, "stop")
+        it.cloud.create(order())
+        it.emulator.advance(5)
+        assert it.cloud.status(pod).phase is PodPhase.BROKEN
+
+
 def test_places_whose_machines_did_not_start_are_passed_over() -> None:
     """The next candidate is another data center."""
     with rented() as it:
@@ -277,11 +299,12 @@ def test_a_pod_is_gone_when_a_list_says_so() -> None:
 
 
 def test_a_rate_limit_does_not_save_a_pod() -> None:
-    """H22: 429 to the first ten deletes."""
+    """H22: 429 to the first ten deletes of six runs that end together."""
     with rented(delete_status={"status": 429, "times": 10, "retry_after": 3}) as it:
-        pod = it.cloud.create(order())
-        it.cloud.terminate(pod)
+        for pod in [it.cloud.create(order(str(n))) for n in range(6)]:
+            it.cloud.terminate(pod)
         assert it.pods == []
+        assert it.emulator.clock.now() - NOON < 120
 
 
 def test_not_seeing_a_pod_is_not_its_absence() -> None:
