@@ -24,9 +24,9 @@ from runner.home import home
 from runner.notice import dollars
 from runner.report import Report, read_report
 from tasks.api import api, write
-from tasks.notify import cost_so_far
 from tasks.progress import key
 from tasks.report import curve
+from tasks.spending import cost_so_far
 from tasks.standing import PREFIX, attempts, children
 
 EVERY = 1.0

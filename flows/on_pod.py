@@ -24,7 +24,7 @@ from tasks.facts import read_facts
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
-from tasks.standing import leave_facts
+from tasks.standing import leave_facts, leave_pod
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tasks.upload import gather_model, upload
 
@@ -73,6 +73,7 @@ def train(
     plan = Plan(attempt, before, rung, factors or {}, overrides or {}, why, last, task_file)
     with alive(run) as folder:
         try:
+            leave_pod(str(flow_run.id))
             process = start_or_attach(folder, plan)
             facts = follow_trainer(folder, plan, process, Progress(run, attempt))
         except TerminationSignal:

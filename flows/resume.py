@@ -9,7 +9,7 @@ from runner.ladder import NextAttempt
 from tasks.notify import tell
 from tasks.provision import provision
 from tasks.run import open_order, open_run
-from tasks.steps import train
+from tasks.steps import prepare, train
 
 
 @flow(name="resume", flow_run_name="resume-{attempt}: {what}", persist_result=False)
@@ -25,5 +25,6 @@ def resume(run: str, attempt: int, what: str, why: str, plan: NextAttempt) -> At
     """
     this, order = open_run(run), open_order(run)
     pod = provision(this, order)
+    prepare(this, order, pod)  # done long ago, unless the pod is a new one
     tell(this, order, "resumed", f"attempt {attempt} {what}", attempt=attempt, after=why)
     return train(this, order, pod, plan)

@@ -22,6 +22,9 @@ from runner.troubles import ALARMS, trouble
 # Outcomes that another attempt from a healthy checkpoint can mend. The rest is decided.
 RESUMABLE: frozenset[Outcome] = ALARMS | {"out_of_memory", "hang", "preempted", "crash"}
 DISK_FULL = "disk full"  # how the verdict's reason begins then
+# A pod that is taken away says nothing about the training, so it costs no resumption; the run's
+# hours and budget bound it too.
+MOST_PODS_LOST = 40
 
 
 def _unscaled() -> Factors:
@@ -35,7 +38,8 @@ class NextAttempt:
     It starts from `from_checkpoint` (None: from the start), the newest healthy one before step
     `before`; the pod, which sees the files, has the last word in that. `factors` are absolute,
     `overrides` are keys of axolotl with the values that stay from now on, `why` is the trouble
-    that it comes after, and `last` says that no further attempt would follow.
+    that it comes after, and `last` says that no further attempt would follow. `elsewhere`: the pod
+    of the attempt before is gone, and what was stored is not known here.
     """
 
     n: int
@@ -46,11 +50,14 @@ class NextAttempt:
     overrides: dict[str, int] = field(default_factory=dict)
     why: str = ""
     last: bool = False
+    elsewhere: bool = False
 
     @property
     def what(self) -> str:
         """In words, such as `from checkpoint 20: skipping steps 24-28`."""
         begin = f"checkpoint {self.from_checkpoint}" if self.from_checkpoint else "the start"
+        if self.elsewhere:
+            begin = "the newest stored checkpoint, on another pod"
         return f"from {begin}: {words(self.rung)}"
 
 
@@ -78,8 +85,8 @@ def next_attempt(
     """Decide what follows `attempts` (oldest first, the last one not completed).
 
     `batch` is the task file's. `settings.max_attempts` counts resumptions, so a run has at most
-    1 + max_attempts attempts; it counts anew, and the ladder begins anew, when somebody asked to
-    resume after attempt `asked_after`.
+    1 + max_attempts attempts, and one more for each pod that was lost; it counts anew, and the
+    ladder begins anew, when somebody asked to resume after attempt `asked_after`.
     """
     last = attempts[-1]
     if last.n == asked_after:
@@ -92,7 +99,7 @@ def next_attempt(
     if isinstance(rung, str):
         return Stop(rung, kept(attempts))
     why = _said(last) + (now.inexact if last.outcome == "out_of_memory" else "")
-    return _plan(attempts, rung, why, last=len(recent) >= settings.max_attempts)
+    return _plan(attempts, rung, why, last=len(_counted(recent)) >= settings.max_attempts)
 
 
 def _plan(attempts: Attempts, rung: Rung, why: str, *, last: bool = False) -> NextAttempt:
@@ -106,7 +113,13 @@ def _plan(attempts: Attempts, rung: Rung, why: str, *, last: bool = False) -> Ne
         overrides=overrides(attempts, rung),
         why=why,
         last=last,
+        elsewhere=attempts[-1].outcome == "preempted",
     )
+
+
+def _counted(attempts: Attempts) -> Attempts:
+    """Those that max_attempts counts."""
+    return [each for each in attempts if each.outcome != "preempted"]
 
 
 def _why_not(attempts: Attempts, recent: Attempts, settings: ResumeSettings) -> str | None:
@@ -136,7 +149,10 @@ def _rung(
         rung = _climbed(attempts, recent, settings)
     else:
         rung = as_it_was(attempts)
-    if isinstance(rung, dict) and len(recent) > settings.max_attempts:
+    if last.outcome == "preempted":
+        lost = len(recent) - len(_counted(recent))
+        return rung if lost <= MOST_PODS_LOST else f"{_said(last)}; {lost} pods were lost"
+    if isinstance(rung, dict) and len(_counted(recent)) > settings.max_attempts:
         return f"{_said(last)}; {settings.max_attempts} resumption(s) did not help{_tried(recent)}"
     return rung
 
@@ -197,8 +213,9 @@ def _tried(attempts: Attempts) -> str:
 def _same_wall(earlier: AttemptFacts, later: AttemptFacts) -> bool:
     """Both crashed at the same step, so that one more would be a loop.
 
-    Alarms climb the ladder instead, and out of memory takes a smaller batch.
+    Alarms climb the ladder instead, out of memory takes a smaller batch, and a lost pod said
+    nothing of where it was.
     """
-    if later.outcome in ALARMS or later.outcome == "out_of_memory":
+    if later.outcome in ALARMS or later.outcome in ("out_of_memory", "preempted"):
         return False
     return earlier.outcome == later.outcome and earlier.last_step == later.last_step

@@ -10,31 +10,31 @@ from datetime import UTC, datetime
 from blocks.cloud import Pod, PodPhase
 from blocks.clouds import cloud_of
 from runner.errors import PodLost, TrainingFailed, TryAgain
-from runner.report import pod_cost
 from tasks.limits import check_deadline
 from tasks.ordering import pod_order
 from tasks.run import Order, Run
-from tasks.standing import cancelled_for
+from tasks.spending import cost_so_far
+from tasks.standing import cancelled_for, recall
 
 LOOK_EVERY = {"local": 2.0}
 LOOK_EVERY_RENTED = 10.0
 # The worker sends the signal of a cancel in 0.1 s; when it comes not, the worker is gone.
 SIGNAL_COMES_WITHIN = 10.0
+LOST = {PodPhase.BROKEN: "is broken"}
 
 
 @dataclass
 class Monitor:
     """Called at each turn of the wait; raises when the run must not go on waiting.
 
-    TrainingFailed `deadline` or `budget`; PodLost when a successful look-up does not find the pod.
-    A stopped container is started again. A look-up that fails says nothing, and nothing is
-    concluded.
+    TrainingFailed `deadline` or `budget`; PodLost when a successful look-up does not find the pod,
+    when its machine is broken, or when somebody has outbid it. A stopped container is started
+    again. A look-up that fails says nothing, and nothing is concluded.
     """
 
     run: Run
     order: Order
     pod: Pod
-    spent_before: float = 0.0
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     _next: float = 0.0
@@ -52,10 +52,10 @@ class Monitor:
             raise TrainingFailed("cancelled", "cancelled by the user")
         settings = self.order.settings
         check_deadline(self.run, self.order, self.now())
-        spent = self.spent_before + pod_cost(
-            self.pod.created, None, self.pod.price_per_hour, self.now()
-        )
-        if settings.budget is not None and spent >= settings.budget:
+        if settings.budget is None:
+            return
+        spent = cost_so_far(recall(self.run.id), self.now())
+        if spent >= settings.budget:
             raise TrainingFailed("budget", f"${spent:.2f} spent of budget: {settings.budget:g}")
 
     def _check_pod(self) -> None:
@@ -64,11 +64,7 @@ class Monitor:
             phase = cloud.status(self.pod).phase
             if phase is PodPhase.STOPPED:
                 cloud.create(pod_order(self.run, self.order, self.pod.cloud))
-            if phase is PodPhase.BROKEN:
-                raise PodLost(f"the machine of pod {self.pod.id} is broken")
+            if phase in LOST:
+                raise PodLost(f"the pod {self.pod.id} on {self.pod.cloud} {LOST[phase]}")
         except TryAgain:
             return
-        except PodLost as lost:
-            raise TrainingFailed(
-                "preempted", f"{lost}; its work since the last stored checkpoint is gone"
-            ) from lost

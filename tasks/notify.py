@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from typing import Any
 
 from prefect import task
@@ -12,10 +11,10 @@ from prefect.settings import PREFECT_UI_URL
 from blocks.notifier import load_notifier
 from runner.errors import Outcome
 from runner.notice import Kind, compose
-from runner.report import pod_cost
 from runner.settings import NotifySettings
 from tasks.run import Order, Run
-from tasks.standing import pods_of, recall, remember
+from tasks.spending import cost_so_far
+from tasks.standing import recall, remember
 
 
 @task
@@ -53,20 +52,6 @@ def deliver(
     )
     notifier.deliver(notice)
     remember(run.id, {mark: "yes"})
-
-
-def cost_so_far(known: dict[str, str]) -> float:
-    """USD over all pods of a run's facts, those that live billed until now."""
-    now = datetime.now(UTC)
-    return sum(
-        pod_cost(
-            datetime.fromisoformat(bill["created"]),
-            datetime.fromisoformat(bill["terminated"]) if bill["terminated"] else None,
-            bill["price_per_hour"],
-            now,
-        )
-        for bill in pods_of(known).values()
-    )
 
 
 def ui_link(run_id: str) -> str:

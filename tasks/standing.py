@@ -8,6 +8,7 @@ repeated.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -88,6 +89,12 @@ def leave_facts(flow_run_id: str, facts: AttemptFacts) -> None:
     prefect = api()
     labels: dict[str, str | int | float | bool] = {f"{PREFIX}facts": to_message(facts)}
     write(lambda: prefect.update_flow_run_labels(UUID(flow_run_id), labels))
+
+
+def leave_pod(flow_run_id: str) -> None:
+    """Say, for a parent that is started again, which pod this flow run is on."""
+    labels: dict[str, str | int | float | bool] = {f"{PREFIX}pod": os.environ["AXR_POD"]}
+    write(lambda: api().update_flow_run_labels(UUID(flow_run_id), labels))
 
 
 def _facts(child: FlowRun, state: State[object]) -> AttemptFacts:

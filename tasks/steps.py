@@ -5,16 +5,17 @@ facts.
 from __future__ import annotations
 
 from prefect import task
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 
 from blocks.cloud import Pod
 from runner.attempts import AttemptFacts
-from runner.errors import TrainingFailed
+from runner.errors import PodLost, TrainingFailed
 from runner.ladder import NextAttempt
 from tasks.children import follow, start_child
+from tasks.losing import give_up, is_on_another_pod
 from tasks.monitor import Monitor
 from tasks.run import Order, Run
-from tasks.standing import attempts
+from tasks.standing import attempts, pods_of, recall
 from tasks.timing import timed
 
 
@@ -22,9 +23,11 @@ from tasks.timing import timed
 def prepare(run: Run, order: Order, pod: Pod) -> None:
     """Put the run's files on the pod and run the user's entry script."""
     parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
-    child = start_child(run.id, "prepare", run.generation, parameters)
+    # Once for each pod, and again for each time that somebody asked.
+    number = run.generation + max(0, len(pods_of(recall(run.id))) - 1)
+    child = start_child(run.id, "prepare", number, parameters)
     with timed(run.id, "prepare"):
-        _must_complete(follow(child, Monitor(run, order, pod)))
+        _must_complete(_followed(child, run, order, pod))
 
 
 @task
@@ -42,7 +45,12 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
         "task_file": run.task_file,
     }
     child = start_child(run.id, "train", plan.n, parameters)
-    follow(child, Monitor(run, order, pod))
+    try:
+        if is_on_another_pod(child, pod):
+            raise PodLost(f"the pod of attempt {plan.n} is gone")
+        follow(child, Monitor(run, order, pod))
+    except PodLost as lost:
+        return give_up(child, order, pod, plan, lost)
     return next(facts for facts in attempts(run.id) if facts.n == plan.n)
 
 
@@ -55,9 +63,17 @@ def publish(run: Run, order: Order, pod: Pod) -> str | None:
         run.id, "publish", run.generation, {"run": run.id, "repository": order.hub_repository}
     )
     with timed(run.id, "publish"):
-        state = follow(child, Monitor(run, order, pod))
+        state = _followed(child, run, order, pod)
     _must_complete(state)
     return state.message or None
+
+
+def _followed(child: FlowRun, run: Run, order: Order, pod: Pod) -> State[object]:
+    """Follow a step that can't go on elsewhere."""
+    try:
+        return follow(child, Monitor(run, order, pod))
+    except PodLost as lost:
+        raise TrainingFailed("preempted", str(lost)) from lost
 
 
 def _must_complete(state: State[object]) -> None:

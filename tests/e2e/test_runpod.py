@@ -157,10 +157,7 @@ def test_nothing_that_a_failing_run_wrote_holds_a_secret(rented: Rented, tmp_pat
 def test_a_container_that_is_started_again_goes_on(rented: Rented, tmp_path: Path) -> None:
     """H17: the same pod, no second trainer at once, and the run completes from a checkpoint."""
     run = rented.side.start(_task(tmp_path, rented, TINY))
-    rented.side.wait("the pod", lambda: rented.pods_of(run))
-    (pod,) = rented.pods_of(run)
-    folder = Path(pod["volume"]) / "axr" / run
-    rented.side.wait("step 12", lambda: '"step": 12,' in _text(folder / "events.jsonl"))
+    pod, _ = _training(rented, run)
     rented.set(restart_container=pod["id"])
     report = rented.side.report(run, within=300)
     assert report["state"] == "completed", report["reason"]
@@ -171,16 +168,36 @@ def test_a_container_that_is_started_again_goes_on(rented: Rented, tmp_path: Pat
 
 
 @pytest.mark.chaos
-def test_a_pod_that_its_owner_ends_is_noticed(rented: Rented, tmp_path: Path) -> None:
-    """H23: the run ends within seconds, and giving back what is gone is no error."""
+def test_a_run_goes_on_elsewhere_when_its_pod_is_taken(rented: Rented, tmp_path: Path) -> None:
+    """H23: the network volume has the checkpoints, so another pod trains the rest."""
     run = rented.side.start(_task(tmp_path, rented, TINY))
-    rented.side.wait("the pod", lambda: rented.pods_of(run))
-    (pod,) = rented.pods_of(run)
-    folder = Path(pod["volume"]) / "axr" / run
-    rented.side.wait("step 12", lambda: '"step": 12,' in _text(folder / "events.jsonl"))
+    pod, folder = _training(rented, run)
+    rented.set(kill_pod=pod["id"])
+    report = rented.side.report(run, within=200)
+    assert report["state"] == "completed", report["reason"]
+    lost, last = report["attempts"]
+    assert (lost["outcome"], lost["pod"]) == ("preempted", pod["id"])
+    assert last["pod"] != pod["id"]
+    assert last["from_checkpoint"] in (10, 15)
+    assert last["first_step"] == last["from_checkpoint"] + 1
+    assert len(report["pods"]) == 2
+    assert all(each["terminated"] for each in report["pods"])
+    assert rented.state["pods"] == []
+    again = {event["step"]: event["loss"] for event in _events(folder, "step", attempt=2)}
+    for event in _events(folder, "step", attempt=1):
+        assert event["loss"] == again.get(event["step"], event["loss"]), "the very same rows"
+
+
+@pytest.mark.chaos
+def test_a_run_that_loses_all_its_work_ends(rented: Rented, tmp_path: Path) -> None:
+    """H23: noticed within seconds, and giving back what is gone is no error."""
+    nowhere = {"network_volume": None, "checkpoint_store": None, "one_shot": False}
+    run = rented.side.start(_task(tmp_path, rented, TINY, **nowhere))
+    pod, _ = _training(rented, run)
     rented.set(kill_pod=pod["id"])
     report = rented.side.report(run, within=90)
     assert report["outcome"] == "preempted"
+    assert "its work went with it" in report["reason"]
     assert rented.state["pods"] == []
 
 
@@ -202,5 +219,18 @@ def test_a_pod_ends_itself_when_nobody_else_does(rented: Rented, tmp_path: Path)
     assert report["state"] == "failed"
 
 
-def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+def _training(rented: Rented, run: str) -> tuple[dict[str, Any], Path]:
+    """The run's pod and its folder there, once step 12 was trained."""
+    rented.side.wait("the pod", lambda: rented.pods_of(run))
+    (pod,) = rented.pods_of(run)
+    folder = Path(pod["volume"]) / "axr" / run
+    rented.side.wait("step 12", lambda: any(e["step"] == 12 for e in _events(folder, "step")))
+    return pod, folder
+
+
+def _events(folder: Path, kind: str, *, attempt: int = 1) -> list[dict[str, Any]]:
+    """What the trainer said, as far as it is written."""
+    path = folder / "events.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    found = [json.loads(line) for line in lines if line.endswith("}")]
+    return [each for each in found if (each["kind"], each["attempt"]) == (kind, attempt)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from runner.attempts import AttemptFacts, CheckpointFact
 from runner.batch import Batch
-from runner.ladder import FIRST, NextAttempt, Stop, next_attempt
+from runner.ladder import FIRST, MOST_PODS_LOST, NextAttempt, Stop, next_attempt
 from runner.report import Rung
 from runner.settings import ResumeSettings
 
@@ -348,6 +348,24 @@ def test_a_resume_that_was_asked_for_counts_anew() -> None:
     assert again.rung == REPLAY
 
 
+def test_a_lost_pod_costs_no_resumption() -> None:
+    """It says nothing about the training, which goes on as it was, on another pod."""
+    done = [_spike(1), *(_end(n, "preempted", first_step=21) for n in (2, 3, 4))]
+    plan = next_attempt(done, ResumeSettings(max_attempts=1))
+    assert isinstance(plan, NextAttempt)
+    assert (plan.n, plan.rung) == (5, REPLAY)
+    assert plan.what == "from the newest stored checkpoint, on another pod: replay"
+    assert plan.before is None, "what it trained since the spike was healthy"
+
+
+def test_pods_that_are_lost_one_after_the_other_end_the_run() -> None:
+    """A market in which nothing lasts is no place to train."""
+    done = [_end(n, "preempted", first_step=1) for n in range(1, MOST_PODS_LOST + 2)]
+    plan = next_attempt(done, ResumeSettings())
+    assert isinstance(plan, Stop)
+    assert f"{MOST_PODS_LOST + 1} pods were lost" in plan.reason
+
+
 ENDS = some.builds(
     _end,
     some.just(1),
@@ -373,7 +391,8 @@ def test_whatever_happens_the_attempts_are_bounded_and_make_sense(
         decided = next_attempt(done, settings, batch=Batch(6, 2))
         if isinstance(decided, Stop):
             return
-        assert decided.n == plan.n + 1 <= most + 1
+        lost = sum(each.outcome == "preempted" for each in done)
+        assert decided.n == plan.n + 1 <= most + 1 + lost
         plan = decided
         rung = plan.rung or {}
         if rung["kind"] == "skip":

@@ -1,3 +1,4 @@
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -41,6 +42,10 @@ def _monitor(
     monkeypatch.setattr(monitor, "cloud_of", lambda pod: cloud or FakeCloud(PodPhase.RUNNING))
     monkeypatch.setattr(monitor, "pod_order", lambda run, order, cloud: None)
     monkeypatch.setattr(monitor, "cancelled_for", lambda run_id: 0.0)
+    bill = {"created": BEGAN.isoformat(), "terminated": None, "price_per_hour": price}
+    gone = {**bill, "terminated": (BEGAN + timedelta(minutes=6)).isoformat()}
+    facts = {"pod.local-1": json.dumps(bill), "pod.local-0": json.dumps(gone)}
+    monkeypatch.setattr(monitor, "recall", lambda run_id: facts)
     task = parse_task_file(f"base_model: x\nrunner: {settings}\n", "x.yml")
     pod = Pod("local-1", "axr-run", "local", BEGAN, price)
     return Monitor(
@@ -58,12 +63,12 @@ def test_nothing_happens_while_all_is_well(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("settings", "outcome"),
-    [("{max_hours: 0.5}", "deadline"), ("{budget: 1.5}", "budget")],
+    [("{max_hours: 0.5}", "deadline"), ("{budget: 2.1}", "budget")],
 )
 def test_time_and_money_end_the_wait(
     settings: str, outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One hour at two dollars is over half an hour and over a dollar and a half."""
+    """An hour is over half an hour; two pods at two dollars cost more than two dollars."""
     with pytest.raises(TrainingFailed) as ended:
         _monitor(monkeypatch, settings=settings)()
     assert ended.value.outcome == outcome
@@ -76,9 +81,14 @@ def test_a_lookup_that_fails_is_not_a_lost_pod(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_pod_that_is_confirmed_gone_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """H23: the owner may have ended it by hand."""
-    with pytest.raises(TrainingFailed) as ended:
+    with pytest.raises(PodLost):
         _monitor(monkeypatch, cloud=FakeCloud(PodLost("gone")))()
-    assert ended.value.outcome == "preempted"
+
+
+def test_a_broken_machine_is_as_good_as_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It bills and trains nothing."""
+    with pytest.raises(PodLost, match="local-1 on local is broken"):
+        _monitor(monkeypatch, cloud=FakeCloud(PodPhase.BROKEN))()
 
 
 def test_a_stopped_container_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,62 @@
+"""A pod that was taken away in the middle of an attempt: the run goes on elsewhere, if it can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.states import Failed
+
+from blocks.cloud import Pod
+from blocks.logs import log
+from runner.attempts import AttemptFacts, to_message
+from runner.errors import PodLost, TrainingFailed, state_name
+from runner.ladder import NextAttempt
+from tasks.api import api, write
+from tasks.run import Order
+from tasks.standing import PREFIX
+from tasks.teardown import end_pod
+
+
+def give_up(
+    child: FlowRun, order: Order, pod: Pod, plan: NextAttempt, lost: PodLost
+) -> AttemptFacts:
+    """End what is left of the pod, then the attempt, as `preempted`: the next one gets a new pod.
+
+    In this order: a pod that comes back by itself would be a second one. TrainingFailed when the
+    next pod could not know what this one has trained.
+    """
+    if not survives(order):
+        raise TrainingFailed(
+            "preempted",
+            f"{lost}; without checkpoint_store or network_volume its work went with it",
+        ) from lost
+    log().warning("%s; the run goes on elsewhere", lost)
+    end_pod(pod)
+    facts = AttemptFacts(
+        plan.n,
+        "preempted",
+        str(lost),
+        from_checkpoint=plan.from_checkpoint,
+        first_step=(plan.from_checkpoint or 0) + 1,
+        rung=plan.rung,
+        pod=pod.id,
+        cloud=pod.cloud,
+    )
+    ended: State[Any] = Failed(name=state_name(facts.outcome), message=to_message(facts))
+    write(lambda: api().set_flow_run_state(child.id, ended, force=True))
+    return facts
+
+
+def survives(order: Order) -> bool:
+    """Whether the next pod finds the checkpoints of this one."""
+    settings = order.settings
+    stored = settings.checkpoint_store not in (None, "volume")
+    return stored or settings.network_volume is not None
+
+
+def is_on_another_pod(child: FlowRun, pod: Pod) -> bool:
+    """Whether this flow run was begun on a pod that is not the run's any more."""
+    began_on = child.labels.get(f"{PREFIX}pod")
+    over = child.state is not None and child.state.is_final()
+    return began_on not in (None, pod.id) and not over
