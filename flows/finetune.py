@@ -70,4 +70,4 @@ def steps(run: Run) -> str | None:
         plan = decide(run, order, done)
         tell(run, order, "spike", done[-1].reason, attempt=done[-1].n)
         done.append(resume(run.id, plan.n, plan.what, plan.why, plan))
-    return publish(run, order, pod)
+    return publish(run, order)

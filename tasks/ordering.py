@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from prefect.settings import PREFECT_API_URL, PREFECT_UI_URL
@@ -50,6 +50,13 @@ def pod_order(
         data_centers=tuple(settings.data_centers),
         min_cuda=settings.min_cuda,
         avoid=avoid,
+        spot=settings.spot,
+        max_bid_per_gpu=settings.max_bid_per_gpu,
+        min_vcpu=settings.min_vcpu_count,
+        min_ram_gb=settings.min_memory_in_gb,
+        min_download=settings.min_download,
+        min_upload=settings.min_upload,
+        hours=max(0.0, (order.deadline(run) - datetime.now(UTC)) / timedelta(hours=1)),
     )
 
 

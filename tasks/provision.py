@@ -69,13 +69,18 @@ def _make_queue(run_id: str) -> None:
 def get_pod(run: Run, order: Order, avoid: frozenset[str] = frozenset()) -> Pod:
     """The pod that the run has, else a new one; written down either way."""
     clouds = [cloud_named(name) for name in order.clouds]
-    pod = next((pod for cloud in clouds if (pod := cloud.find(run.id))), None)
+    pod = find_pod(run, clouds)
     if pod:
         clouds = [cloud for cloud in clouds if cloud.name == pod.cloud]
     pod = first_with_room(clouds, lambda name: pod_order(run, order, name, avoid=avoid))
     remember_pod(pod)
     log().info("Pod %s on %s at $%.2f per hour", pod.id, pod.cloud, pod.price_per_hour)
     return pod
+
+
+def find_pod(run: Run, clouds: list[Cloud]) -> Pod | None:
+    """The pod that the run has now, None when successful listings do not hold one."""
+    return next((pod for cloud in clouds if (pod := cloud.find(run.id))), None)
 
 
 def first_with_room(clouds: list[Cloud], order: Callable[[str], PodOrder]) -> Pod:

@@ -8,12 +8,14 @@ from prefect import task
 from prefect.client.schemas.objects import FlowRun, State
 
 from blocks.cloud import Pod
+from blocks.clouds import cloud
 from runner.attempts import AttemptFacts
 from runner.errors import PodLost, TrainingFailed
 from runner.ladder import NextAttempt
 from tasks.children import follow, start_child
 from tasks.losing import give_up, is_on_another_pod
 from tasks.monitor import Monitor
+from tasks.provision import find_pod
 from tasks.run import Order, Run
 from tasks.standing import attempts, pods_of, recall
 from tasks.timing import timed
@@ -55,10 +57,13 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
 
 
 @task
-def publish(run: Run, order: Order, pod: Pod) -> str | None:
-    """Gather the final weights on the pod and upload them; the hub repository, None when none was
-    asked for.
+def publish(run: Run, order: Order) -> str | None:
+    """Gather the final weights on the run's pod, which may be another one than at first, and upload
+    them; the hub repository, None when none was asked for.
     """
+    pod = find_pod(run, [cloud(name) for name in order.clouds])
+    if pod is None:
+        raise TrainingFailed("preempted", "the pod was gone before the model was published")
     child = start_child(
         run.id, "publish", run.generation, {"run": run.id, "repository": order.hub_repository}
     )

@@ -1,0 +1,144 @@
+"""A run's checkpoint store, seen from the flows of its pod: restore from it, and keep it fresh.
+
+The work is done by processes of the worker's Python (pod.store), so that neither a library's
+threads nor its settings reach the flow. The place is the task file's `checkpoint_store`; AXR_STORE
+overrides it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from blocks.logs import log
+from pod.rundir import RunDir, read_json
+from pod.store.choice import recorded
+from pod.store.mirror import LOCK
+from pod.store.places import StoreError
+from runner.locks import is_free
+from runner.settings import RunnerSettings
+from runner.taskfile import parse_task_file
+
+LOOK_EVERY = 0.2
+
+
+def start_mirror(folder: RunDir, environment: Mapping[str, str] = os.environ) -> bool:
+    """Start the mirror of this run unless it lives or the run has no store; True when started.
+
+    It outlives the flow that starts it, and ends with the pod. Its words go to mirror.log.
+    """
+    url = _url(folder, environment)
+    if url is None or not is_free(folder.path / LOCK):
+        return False
+    ionice = shutil.which("ionice")  # the disk is the trainer's first
+    with (folder.path / "mirror.log").open("ab") as output:
+        subprocess.Popen(
+            [*([ionice, "-c", "2", "-n", "7"] if ionice else []), *_command("mirror", folder, url)],
+            env=_environment(environment),
+            cwd=folder.path,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return True
+
+
+def restore_from_store(
+    folder: RunDir,
+    run: str,
+    settings: RunnerSettings,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    before: int | None = None,
+) -> int | None:
+    """Fetch the newest healthy checkpoint of the run unless this volume has one that is as new.
+
+    `before` is the onset of the alarm that the attempt comes after. Returns the step that was
+    fetched. Raises StoreError when the store can't be read: to start over would lose the work.
+    """
+    url = environment.get("AXR_STORE") or settings.checkpoint_store
+    if not url:
+        return None
+    command = _command("restore", folder, url, run)
+    if before is not None:
+        command += ["--before", str(before)]
+    with (folder.path / "mirror.log").open("ab") as output:
+        answer = subprocess.run(
+            command,
+            env=_environment(environment),
+            cwd=folder.path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=output,
+        ).stdout.decode()
+    try:
+        outcome = json.loads(answer.strip().rpartition("\n")[2])
+    except ValueError:
+        outcome = {"error": f"checkpoint store {url}: restoring failed, see mirror.log"}
+    if "error" in outcome:
+        raise StoreError(outcome["error"])
+    if outcome["step"] is None:
+        return None
+    log().info("Fetched checkpoint-%s from %s", outcome["step"], url)
+    return int(outcome["step"])
+
+
+def wait_until_stored(
+    folder: RunDir,
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Give the mirror so long to bring up what is waiting, before its pod ends.
+
+    False when it has not, or when no mirror lives. Ask right after the last checkpoint is recorded:
+    the mirror looks every few seconds.
+    """
+    deadline = clock() + seconds
+    while not is_free(folder.path / LOCK):
+        standing = read_json(folder.path / "store.json") or {}
+        newest = _newest_healthy(folder)
+        if newest is None or newest in standing.get("stored", []):
+            return True
+        if clock() >= deadline:
+            return False
+        sleep(LOOK_EVERY)
+    return False
+
+
+def store_trouble(folder: RunDir) -> str | None:
+    """Why nothing reaches the store at present, None when all is well or there is no store."""
+    trouble = (read_json(folder.path / "store.json") or {}).get("trouble")
+    return None if trouble is None else str(trouble)
+
+
+def _newest_healthy(folder: RunDir) -> int | None:
+    return max(recorded(folder), default=None)
+
+
+def _url(folder: RunDir, environment: Mapping[str, str]) -> str | None:
+    if given := environment.get("AXR_STORE"):
+        return given
+    try:
+        text = folder.task_file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return parse_task_file(text, folder.task_file.name).settings.checkpoint_store
+
+
+def _command(module: str, folder: RunDir, url: str, run: str | None = None) -> list[str]:
+    words = ["--run-dir", str(folder.path), "--run", run or folder.path.name, "--url", url]
+    return [sys.executable, "-m", f"pod.store.{module}", *words]
+
+
+def _environment(environment: Mapping[str, str]) -> dict[str, str]:
+    repository = str(Path(__file__).resolve().parent.parent)
+    return {"HF_HUB_DISABLE_XET": "1", **environment, "PYTHONPATH": repository}
