@@ -31,6 +31,7 @@ class PodPhase(StrEnum):
     STARTING = "starting"  # the image is fetched, the container starts
     RUNNING = "running"
     STOPPED = "stopped"
+    OUTBID = "outbid"  # an interruptible one whose GPUs went to a higher bid; its disk is kept
     BROKEN = "broken"  # will not run again: an error, or a host without its GPUs
 
 
@@ -57,8 +58,9 @@ class Pod:
 class PodOrder:
     """What one run asks of a cloud: everything `create` needs; a cloud takes what it can use.
 
-    `start_script` is what the container runs; `avoid` holds places that turned out dead; USD per
-    hour; sizes in GB.
+    `start_script` is what the container runs; `avoid` holds places that turned out dead; `hours` is
+    how long the machine is needed; USD per hour; sizes in GB, `min_download` and `min_upload` in
+    Mbps.
     """
 
     run: str
@@ -82,6 +84,13 @@ class PodOrder:
     data_centers: tuple[str, ...] = ()
     min_cuda: str | None = None
     avoid: frozenset[str] = frozenset()
+    spot: bool = False
+    max_bid_per_gpu: float | None = None
+    min_vcpu: int | None = None
+    min_ram_gb: int | None = None
+    min_download: int | None = None
+    min_upload: int | None = None
+    hours: float = 24.0
 
     @property
     def name(self) -> str:
