@@ -5,6 +5,7 @@ from __future__ import annotations
 from blocks.cloud import Cloud, Pod
 from blocks.local.cloud import local_cloud
 from blocks.runpod.account import runpod_account, runpod_cloud
+from blocks.vast.account import vast_account, vast_cloud
 from runner.errors import ConfigError
 from runner.gateway import RENTED
 
@@ -15,12 +16,18 @@ def cloud(name: str) -> Cloud:
         return local_cloud()
     if name == "runpod":
         return runpod_cloud()
+    if name == "vast":
+        return vast_cloud()
     raise ConfigError(f"cloud {name!r} is not supported by this version yet")
 
 
 def all_clouds() -> list[Cloud]:
     """Every cloud that this installation has an account of, and so can hold pods of ours."""
-    return [local_cloud(), *([runpod_cloud()] if runpod_account() else [])]
+    return [
+        local_cloud(),
+        *([runpod_cloud()] if runpod_account() else []),
+        *([vast_cloud()] if vast_account() else []),
+    ]
 
 
 def cloud_of(pod: Pod) -> Cloud:

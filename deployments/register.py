@@ -15,6 +15,7 @@ from prefect.workers.process import ProcessWorker
 
 from blocks.notifier import Notifier
 from blocks.runpod.account import RunPodAccount
+from blocks.vast.account import VastAccount
 from runner.home import REPOSITORY
 from tasks.api import api
 
@@ -35,7 +36,7 @@ def register() -> bool:
         _ensure_pool(prefect, pool)
     for queue, limit in QUEUES.items():
         _ensure_queue(prefect, queue, limit)
-    for block in (Notifier, RunPodAccount):
+    for block in (Notifier, RunPodAccount, VastAccount):
         block.register_type_and_schema()
     subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
@@ -49,10 +50,11 @@ def register() -> bool:
 
 
 def _version() -> str:
-    """Of what is registered: the file, where it lies, and the flows, whose parameters the server
-    checks.
+    """Of what is registered: the file, where it lies, the flows, whose parameters the server
+    checks, and the blocks.
     """
-    files = [REPOSITORY / "prefect.yaml", *sorted((REPOSITORY / "flows").glob("*.py"))]
+    parts = ("flows/*.py", "blocks/*.py", "blocks/*/account.py")
+    files = [REPOSITORY / "prefect.yaml", *(f for p in parts for f in sorted(REPOSITORY.glob(p)))]
     content = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(content + str(REPOSITORY).encode()).hexdigest()[:16]
 

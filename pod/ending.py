@@ -1,7 +1,8 @@
 """End the pod that this runs on, by whatever way its cloud has; standard library only.
 
 RunPod injects a key that is good for its own pod. What that may do by REST v2 is written nowhere,
-so GraphQL is tried after it (seen to work); the parent and the sweep remain.
+so GraphQL is tried after it (seen to work); the parent and the sweep remain. Vast injects one that
+may destroy its own instance.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ def end_this_pod(
 ) -> None:
     """End it; on a rented pod this asks until the cloud takes the machine away."""
     pod = environment["AXR_POD"]
-    if environment.get("AXR_CLOUD") == "runpod":
-        while True:
-            say(f"ending the pod {pod}: {end_runpod_pod(environment)}")
-            sleep(AGAIN_AFTER)
+    end_rented = {"runpod": end_runpod_pod, "vast": end_vast_pod}.get(
+        environment.get("AXR_CLOUD", "")
+    )
+    while end_rented:
+        say(f"ending the pod {pod}: {end_rented(environment)}")
+        sleep(AGAIN_AFTER)
     end_local_pod(pod)
 
 
@@ -42,6 +45,12 @@ def end_runpod_pod(environment: Mapping[str, str]) -> str:
     graphql = api.rpartition("/")[0] + "/graphql"
     again = _ask("POST", graphql, key, {"query": TERMINATE, "variables": {"id": pod}})
     return f"REST {status}, GraphQL {again}"
+
+
+def end_vast_pod(environment: Mapping[str, str]) -> str:
+    """Ask Vast once; what was answered. HTTP 200 may be a refusal, so only the end is the end."""
+    url = f"{environment['AXR_CLOUD_API'].rstrip('/')}/instances/{environment['AXR_POD']}/"
+    return f"DELETE {_ask('DELETE', url, environment.get('CONTAINER_API_KEY', ''), {})}"
 
 
 def end_local_pod(pod: str) -> None:

@@ -2,7 +2,7 @@
 # What the container of a rented pod runs: fetch our code through the gateway, then boot.
 # The cloud hands it over inside the create call, and starts it again whenever it ends.
 set -u
-export AXR_POD="${RUNPOD_POD_ID:-${AXR_POD:?the id of this pod}}"
+export AXR_POD="${RUNPOD_POD_ID:-${CONTAINER_ID:-${AXR_POD:?the id of this pod}}}"
 code="${HOME:-/root}/axr"
 python="$(command -v python3 || command -v python)"
 mkdir -p "$AXR_VOLUME"
@@ -36,9 +36,12 @@ until fetch; do
       "$python" - <<'PY'
 import os, urllib.request
 
+vast = os.environ["AXR_CLOUD"] == "vast"
+path = "/instances/{}/" if vast else "/pods/{}"
+key = os.environ["CONTAINER_API_KEY" if vast else "RUNPOD_API_KEY"]
 request = urllib.request.Request(
-    f"{os.environ['AXR_CLOUD_API']}/pods/{os.environ['AXR_POD']}", method="DELETE",
-    headers={"Authorization": f"Bearer {os.environ['RUNPOD_API_KEY']}", "User-Agent": "axolotl-runner"},
+    os.environ["AXR_CLOUD_API"] + path.format(os.environ["AXR_POD"]), method="DELETE",
+    headers={"Authorization": f"Bearer {key}", "User-Agent": "axolotl-runner"},
 )
 urllib.request.urlopen(request, timeout=30)
 PY

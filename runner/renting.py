@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from runner.errors import ConfigError
@@ -15,6 +16,8 @@ from runner.taskfile import TaskFile
 HIDES_IMAGE, BESIDE_IMAGE = "/workspace", "/workspace/data"
 NO_FILTER = ("min_vcpu_count", "min_memory_in_gb", "min_download", "min_upload")
 TIMERS = ("stop_after", "terminate_after")
+GPU_OF_VAST = "Vast has them, such as RTX A5000 (those of RunPod are understood too)"
+LOGIN = re.compile(r"-u \S+ -p \S+ \S+")
 
 
 def renting_findings(
@@ -27,7 +30,9 @@ def renting_findings(
     return [
         *_reachable(task, rented, environment),
         *_model_survives(task),
+        *_gpu_named(task, rented),
         *(_runpod(task) if "runpod" in rented else []),
+        *(_vast(task, rented) if "vast" in rented else []),
     ]
 
 
@@ -40,7 +45,7 @@ def volume_path(settings: RunnerSettings) -> str:
 def _reachable(
     task: TaskFile, rented: Sequence[str], environment: Mapping[str, str]
 ) -> Iterator[Finding]:
-    at = task.place("runner", "cloud")
+    at = task.setting_place("cloud")
     for cloud in rented:
         try:
             gateway_url(cloud, environment)
@@ -65,20 +70,24 @@ def _model_survives(task: TaskFile) -> Iterator[Finding]:
         "set hub_model_id, checkpoint_store: hf://user/repository, or network_volume with "
         "checkpoint_store: volume",
         key="hub_model_id",
-        at=task.place("runner", "checkpoint_store"),
+        at=task.setting_place("checkpoint_store"),
     )
+
+
+def _gpu_named(task: TaskFile, rented: Sequence[str]) -> Iterator[Finding]:
+    if not task.settings.gpu:
+        names = "RunPod has them, such as NVIDIA A40"
+        yield stop(
+            "gpu",
+            "no GPU is named",
+            f"add gpu: with names as {names if 'runpod' in rented else GPU_OF_VAST}",
+            key="gpu",
+            at=task.setting_place("cloud"),
+        )
 
 
 def _runpod(task: TaskFile) -> Iterator[Finding]:
     settings = task.settings
-    if not settings.gpu:
-        yield stop(
-            "gpu",
-            "no GPU is named",
-            "add gpu: with names as RunPod has them, such as NVIDIA A40",
-            key="gpu",
-            at=task.place("runner", "cloud"),
-        )
     if settings.spot:
         yield warn(
             "spot",
@@ -86,7 +95,7 @@ def _runpod(task: TaskFile) -> Iterator[Finding]:
             f"max_price_per_hour: {settings.max_price_per_hour:g} is taken",
             "list vast in cloud: for interruptible machines",
             key="spot",
-            at=task.place("runner", "spot"),
+            at=task.setting_place("spot"),
         )
     if _is_axolotls(settings) and settings.volume_mount_path.rstrip("/") == HIDES_IMAGE:
         yield warn(
@@ -94,7 +103,7 @@ def _runpod(task: TaskFile) -> Iterator[Finding]:
             f"a volume at {HIDES_IMAGE} would hide axolotl itself: it is mounted at {BESIDE_IMAGE}",
             f"write volume_mount_path: {BESIDE_IMAGE}",
             key="volume_mount_path",
-            at=task.place("runner", "volume_mount_path"),
+            at=task.setting_place("volume_mount_path"),
         )
     for name in NO_FILTER:
         if getattr(settings, name):
@@ -103,16 +112,51 @@ def _runpod(task: TaskFile) -> Iterator[Finding]:
                 f"RunPod can no longer choose machines by {name}",
                 "choose by gpu, cloud_type and data_centers",
                 key=name,
-                at=task.place("runner", name),
+                at=task.setting_place(name),
             )
+    yield from _timers(task, "RunPod has no {} any more")
+
+
+def _vast(task: TaskFile, rented: Sequence[str]) -> Iterator[Finding]:
+    settings = task.settings
+    if settings.network_volume:
+        yield stop(
+            "network-volume",
+            "a volume of Vast belongs to one machine: another pod of the run could not mount it",
+            "leave network_volume out, with checkpoint_store: hf://… or s3://…; or leave vast out",
+            key="network_volume",
+            at=task.setting_place("network_volume"),
+        )
+    if settings.registry and not LOGIN.fullmatch(settings.registry):
+        yield stop(
+            "registry",
+            "Vast has no stored logins of registries",
+            "write the login itself, -u USER -p TOKEN SERVER, without blanks in any of them",
+            key="registry",
+            at=task.setting_place("registry"),
+        )
+    for name in ("ssh", "jupyter"):
+        if getattr(settings, name):
+            yield warn(
+                "no-access",
+                f"Vast starts no {name} beside a command, and ours is one",
+                f"leave {name} out, or start it in entry:",
+                key=name,
+                at=task.setting_place(name),
+            )
+    if "runpod" not in rented:  # else it is said of RunPod
+        yield from _timers(task, "Vast has no {}")
+
+
+def _timers(task: TaskFile, what: str) -> Iterator[Finding]:
     for name in TIMERS:
-        if getattr(settings, name) not in (None, NEVER):
+        if getattr(task.settings, name) not in (None, NEVER):
             yield warn(
                 "timer",
-                f"RunPod has no {name} any more: max_hours ends the pod, from inside and outside",
+                f"{what.format(name)}: max_hours ends the pod, from inside and outside",
                 "set max_hours",
                 key=name,
-                at=task.place("runner", name),
+                at=task.setting_place(name),
             )
 
 

@@ -53,6 +53,11 @@ class TaskFile:
         """Line and column of a value, e.g. place("datasets", 0, "path"); (1, 1) if absent."""
         return self.source.place(path)
 
+    def setting_place(self, key: str) -> tuple[int, int]:
+        """Line and column of a setting of our block, else of the block; (1, 1) without one."""
+        places = [self.place(name, *rest) for rest in ((key,), ()) for name in NAMES]
+        return next((place for place in places if place != (1, 1)), (1, 1))
+
 
 def read_task_file(path: Path, *, root: Path | None = None) -> TaskFile:
     """Read the task file at `path`; with `root`, relative paths and the name count from there."""

@@ -20,7 +20,7 @@ LOOK_EVERY = {"local": 2.0}
 LOOK_EVERY_RENTED = 10.0
 # The worker sends the signal of a cancel in 0.1 s; when it comes not, the worker is gone.
 SIGNAL_COMES_WITHIN = 10.0
-LOST = {PodPhase.BROKEN: "is broken"}
+LOST = {PodPhase.BROKEN: "is broken", PodPhase.OUTBID: "was outbid"}
 
 
 @dataclass

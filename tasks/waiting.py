@@ -46,8 +46,8 @@ def wait_until_ready(
     shown: PodPhase | None = None
     while not has_worker(pod):
         phase = _phase(cloud, pod)
-        if phase is PodPhase.BROKEN:
-            raise DidNotStart("its machine is broken")
+        if phase in (PodPhase.BROKEN, PodPhase.OUTBID):
+            raise DidNotStart("it was outbid" if phase is PodPhase.OUTBID else "it is broken")
         if phase and phase is not shown:
             shown = phase
             remember(pod.run, {"stage": f"{WORDS.get(phase, phase)} on {pod.cloud}"})

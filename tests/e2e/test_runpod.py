@@ -3,115 +3,54 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import yaml
 
-from runner.home import REPOSITORY, axolotl_environment
-from tests.e2e.conftest import SPIKE, TINY, Side, make_side, needs_axolotl
+from tests.e2e.conftest import SPIKE, TINY
+from tests.e2e.rented import KEY, SECRETS, Rented, rented_task, renting, steps
 
 pytestmark = pytest.mark.e2e
 
-KEY = "rpa_e2e_account_key"
-SECRETS = {"HF_TOKEN": "hf_e2e_token_of_the_run", "WANDB_API_KEY": "wandb_e2e_key_of_the_run"}
 ASKED = "a \"quoted\" 'value' with $HOME, `ticks` and\na second line"
-
-
-@dataclass(frozen=True)
-class Rented:
-    """A control side whose RunPod is the emulator."""
-
-    side: Side
-    origin: str
-    volume: str
-
-    @property
-    def state(self) -> dict[str, Any]:
-        """What the emulator knows."""
-        return dict(httpx.get(f"{self.origin}/_state", timeout=30).json())
-
-    def set(self, **switches: Any) -> None:
-        """Switch faults."""
-        httpx.post(f"{self.origin}/_faults", json=switches, timeout=30).raise_for_status()
-
-    def pods_of(self, run: str) -> list[dict[str, Any]]:
-        """Every pod that this run ever had."""
-        state = self.state
-        return [pod for pod in state["pods"] + state["ended"] if pod["name"] == f"axr-{run}"]
 
 
 @pytest.fixture(scope="module")
 def rented() -> Iterator[Rented]:
     """The emulator and a control side, for all tests of this module."""
-    needs_axolotl()
-    image = {"AXR_PYTHON": sys.executable, "AXR_AXOLOTL_ENV": str(axolotl_environment())}
-    with tempfile.TemporaryDirectory(prefix="axr-") as folder:
-        emulator = subprocess.Popen(
-            [sys.executable, "-m", "tests.emulators.runpod", "--port", "0", "--key", KEY],
-            cwd=REPOSITORY,
-            env={**os.environ, "AXR_EMULATED_IMAGE_ENV": json.dumps(image)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert emulator.stdout is not None
-        url = emulator.stdout.readline().strip()
-        made = make_side(Path(folder) / "home")
-        made.environment.update(SECRETS, AXR_RUNPOD_URL=url, RUNPOD_API_KEY=KEY)
-        try:
-            up = made.cli("up")
-            assert up.returncode == 0, up.stderr
-            yield Rented(made, url.removesuffix("/v2"), _volume(url))
-        finally:
-            made.cli("down")
-            emulator.terminate()
-            emulator.wait(30)
+    with renting("runpod") as made:
+        yield made
 
 
-def _volume(url: str) -> str:
+@pytest.fixture(scope="module")
+def volume(rented: Rented) -> str:
     """A network volume, made by the account's owner; where the GPU of these tests is."""
     body = {"name": "e2e", "size": 10, "dataCenter": "EU-RO-1", "type": "STANDARD"}
     headers = {"Authorization": f"Bearer {KEY}"}
-    made = httpx.post(f"{url}/network-volumes", json=body, headers=headers, timeout=30)
+    made = httpx.post(f"{rented.url}/network-volumes", json=body, headers=headers, timeout=30)
     return str(made.raise_for_status().json()["id"])
 
 
-def _task(folder: Path, rented: Rented, example: str, *, long: bool = False, **changes: Any) -> str:
-    """An example for RunPod; what git does not hold is named by where it lies on this machine.
-
-    `long`: enough steps (70 ms each) for something to happen in the middle.
-    """
-    keys = yaml.safe_load((REPOSITORY / example).read_text())
-    if long:
-        keys |= {"max_steps": 200, "save_steps": 10, "eval_steps": 100, "num_epochs": 20}
-    tiny = REPOSITORY / "configs" / "examples" / "tiny"
-    keys |= {"base_model": str(tiny / "model")}
-    keys["datasets"] = [{**keys["datasets"][0], "path": str(tiny / "data.jsonl")}]
-    del keys["dataset_prepared_path"]
-    keys["runner"] = {
+def _task(folder: Path, volume: str, example: str, *, long: bool = False, **changes: Any) -> str:
+    """An example whose checkpoints outlive its pod."""
+    asked = {
         "cloud": "runpod",
         "gpu": "NVIDIA RTX A5000",
-        "network_volume": rented.volume,
+        "network_volume": volume,
         "checkpoint_store": "volume",
         "env": {"HF_HUB_OFFLINE": "1", "ASKED": ASKED},
-        **changes,
     }
-    file = folder / "rented.yml"
-    file.write_text(yaml.safe_dump(keys, sort_keys=False))
-    return str(file)
+    return rented_task(folder, example, long=long, **{**asked, **changes})
 
 
-def test_a_run_on_a_rented_pod_comes_back_from_its_spike(rented: Rented, tmp_path: Path) -> None:
+def test_a_run_on_a_rented_pod_comes_back_from_its_spike(
+    rented: Rented, volume: str, tmp_path: Path
+) -> None:
     """One pod through the gateway, gone at the end, billed to the cent as the report says."""
-    run = rented.side.start(_task(tmp_path, rented, SPIKE))
+    run = rented.side.start(_task(tmp_path, volume, SPIKE))
     report = rented.side.report(run, within=200)
     assert report["state"] == "completed", report["reason"]
     spike, completed = report["attempts"]
@@ -131,10 +70,12 @@ def test_a_run_on_a_rented_pod_comes_back_from_its_spike(rented: Rented, tmp_pat
     assert KEY not in json.dumps(pod["env"])
 
 
-def test_nothing_that_a_failing_run_wrote_holds_a_secret(rented: Rented, tmp_path: Path) -> None:
+def test_nothing_that_a_failing_run_wrote_holds_a_secret(
+    rented: Rented, volume: str, tmp_path: Path
+) -> None:
     """Keys, tokens and values of `env` stay where they are needed: on the pod."""
     run = rented.side.start(
-        _task(tmp_path, rented, TINY, entry="echo preparing; no-such-program --now")
+        _task(tmp_path, volume, TINY, entry="echo preparing; no-such-program --now")
     )
     report = rented.side.report(run, within=150)
     assert (report["state"], report["outcome"]) == ("failed", "crash")
@@ -159,10 +100,12 @@ def test_nothing_that_a_failing_run_wrote_holds_a_secret(rented: Rented, tmp_pat
 
 
 @pytest.mark.chaos
-def test_a_container_that_is_started_again_goes_on(rented: Rented, tmp_path: Path) -> None:
+def test_a_container_that_is_started_again_goes_on(
+    rented: Rented, volume: str, tmp_path: Path
+) -> None:
     """H17: the same pod, no second trainer at once, and the run completes from a checkpoint."""
-    run = rented.side.start(_task(tmp_path, rented, TINY, long=True))
-    pod, _ = _training(rented, run)
+    run = rented.side.start(_task(tmp_path, volume, TINY, long=True))
+    pod, _ = rented.training(run)
     rented.set(restart_container=pod["id"])
     report = rented.side.report(run, within=300)
     assert report["state"] == "completed", report["reason"]
@@ -173,33 +116,35 @@ def test_a_container_that_is_started_again_goes_on(rented: Rented, tmp_path: Pat
 
 
 @pytest.mark.chaos
-def test_a_run_goes_on_elsewhere_when_its_pod_is_taken(rented: Rented, tmp_path: Path) -> None:
+def test_a_run_goes_on_elsewhere_when_its_pod_is_taken(
+    rented: Rented, volume: str, tmp_path: Path
+) -> None:
     """H23: the network volume has the checkpoints, so another pod trains the rest."""
-    run = rented.side.start(_task(tmp_path, rented, TINY, long=True))
-    pod, folder = _training(rented, run)
+    run = rented.side.start(_task(tmp_path, volume, TINY, long=True))
+    pod, folder = rented.training(run)
     rented.set(kill_pod=pod["id"])
     report = rented.side.report(run, within=200)
     assert report["state"] == "completed", report["reason"]
     lost, last = report["attempts"]
     assert (lost["outcome"], lost["pod"]) == ("preempted", pod["id"])
     assert last["pod"] != pod["id"]
-    trained = max(event["step"] for event in _events(folder, "step", attempt=1))
+    trained = max(event["step"] for event in steps(folder))
     assert trained - last["from_checkpoint"] <= 10, "at most one save interval is lost"
     assert last["first_step"] == last["from_checkpoint"] + 1
     assert len(report["pods"]) == 2
     assert all(each["terminated"] for each in report["pods"])
     assert rented.state["pods"] == []
-    again = {event["step"]: event["loss"] for event in _events(folder, "step", attempt=2)}
-    for event in _events(folder, "step", attempt=1):
+    again = {event["step"]: event["loss"] for event in steps(folder, 2)}
+    for event in steps(folder):
         assert event["loss"] == again.get(event["step"], event["loss"]), "the very same rows"
 
 
 @pytest.mark.chaos
-def test_a_run_that_loses_all_its_work_ends(rented: Rented, tmp_path: Path) -> None:
+def test_a_run_that_loses_all_its_work_ends(rented: Rented, volume: str, tmp_path: Path) -> None:
     """H23: noticed within seconds, and giving back what is gone is no error."""
     nowhere = {"network_volume": None, "checkpoint_store": None, "one_shot": False}
-    run = rented.side.start(_task(tmp_path, rented, TINY, long=True, **nowhere))
-    pod, _ = _training(rented, run)
+    run = rented.side.start(_task(tmp_path, volume, TINY, long=True, **nowhere))
+    pod, _ = rented.training(run)
     rented.set(kill_pod=pod["id"])
     report = rented.side.report(run, within=90)
     assert report["outcome"] == "preempted"
@@ -208,9 +153,11 @@ def test_a_run_that_loses_all_its_work_ends(rented: Rented, tmp_path: Path) -> N
 
 
 @pytest.mark.chaos
-def test_a_pod_ends_itself_when_nobody_else_does(rented: Rented, tmp_path: Path) -> None:
+def test_a_pod_ends_itself_when_nobody_else_does(
+    rented: Rented, volume: str, tmp_path: Path
+) -> None:
     """H16: RunPod has no timer any more, the control side is gone, the guard is left."""
-    run = rented.side.start(_task(tmp_path, rented, TINY, max_hours=0.02, entry="sleep 600"))
+    run = rented.side.start(_task(tmp_path, volume, TINY, max_hours=0.02, entry="sleep 600"))
     rented.side.wait("the pod", lambda: rented.pods_of(run))
     rented.side.wait("its container", lambda: rented.pods_of(run)[0]["boots"] == 1)
     rented.side.wait("the entry script", lambda: rented.side.children(run))
@@ -223,20 +170,3 @@ def test_a_pod_ends_itself_when_nobody_else_does(rented: Rented, tmp_path: Path)
         assert rented.side.cli("up").returncode == 0
     report = rented.side.report(run, within=90)
     assert report["state"] == "failed"
-
-
-def _training(rented: Rented, run: str) -> tuple[dict[str, Any], Path]:
-    """The run's pod and its folder there, once step 12 was trained."""
-    rented.side.wait("the pod", lambda: rented.pods_of(run))
-    (pod,) = rented.pods_of(run)
-    folder = Path(pod["volume"]) / "axr" / run
-    rented.side.wait("step 12", lambda: any(e["step"] == 12 for e in _events(folder, "step")))
-    return pod, folder
-
-
-def _events(folder: Path, kind: str, *, attempt: int = 1) -> list[dict[str, Any]]:
-    """What the trainer said, as far as it is written."""
-    path = folder / "events.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    found = [json.loads(line) for line in lines if line.endswith("}")]
-    return [each for each in found if (each["kind"], each["attempt"]) == (kind, attempt)]

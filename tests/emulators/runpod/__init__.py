@@ -61,7 +61,7 @@ what the modules say of themselves. When the emulator is killed by SIGKILL its p
 another one starts with the same --home.
 """
 
-from tests.emulators.runpod.clock import Clock
+from tests.emulators.clock import Clock
 from tests.emulators.runpod.emulator import KEY, Emulator
 
 __all__ = ["KEY", "Clock", "Emulator"]

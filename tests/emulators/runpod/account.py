@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from tests.emulators.calls import Dropped
+from tests.emulators.logs import Log
 from tests.emulators.runpod.catalog import GPUS, Wish
 from tests.emulators.runpod.holdings import Holdings
 from tests.emulators.runpod.lifecycle import SELF_END_S
-from tests.emulators.runpod.logs import Log
 from tests.emulators.runpod.orders import apply_patch, read_order
 from tests.emulators.runpod.pods import ACTIONS, Order, Pod, new_id
-from tests.emulators.runpod.problems import Dropped, Problem
+from tests.emulators.runpod.problems import Problem
 
 
 class Account(Holdings):

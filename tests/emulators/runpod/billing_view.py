@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.emulators.runpod.billing import Amounts, bucket_end, bucket_start, buckets
-from tests.emulators.runpod.billing import Meter as _Meter
-from tests.emulators.runpod.clock import read_time, write_time
+from tests.emulators.clock import read_time, write_time
+from tests.emulators.meter import Amounts, Meter
+from tests.emulators.runpod.billing import bucket_end, bucket_start, buckets
 from tests.emulators.runpod.problems import Problem
 
 DEFAULT_WINDOW_S = 30 * 24 * 3600
 
 
 def pod_billing(
-    meters: list[tuple[str, _Meter]], query: Mapping[str, str], now: float, lag: float
+    meters: list[tuple[str, Meter]], query: Mapping[str, str], now: float, lag: float
 ) -> dict[str, Any]:
     """The answer: `lag` seconds is how often the billing job runs, 0 for always up to date."""
     size = query.get("bucketSize", "day")

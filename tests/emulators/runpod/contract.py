@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator, FormatChecker  # type: ignore[impor
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from tests.emulators.runpod.clock import read_time
+from tests.emulators.clock import read_time
 
 SPEC = "runpod_v2_openapi.json"
 _ROOT = "urn:runpod-v2"

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.emulators.calls import Answer, Call
+from tests.emulators.clock import Clock, write_time
+from tests.emulators.folders import Folders
+from tests.emulators.images import Images, default_images
 from tests.emulators.runpod.account import Account
-from tests.emulators.runpod.calls import Answer, Call
-from tests.emulators.runpod.clock import Clock, write_time
 from tests.emulators.runpod.contract import Contract, default_spec
-from tests.emulators.runpod.environment import Images, default_images
 from tests.emulators.runpod.faults import Faults
-from tests.emulators.runpod.folders import Folders
 from tests.emulators.runpod.lifecycle import Host
 from tests.emulators.runpod.pods import Pod
-from tests.emulators.runpod.server import Server
+from tests.emulators.runpod.server import LIMITS, answer
+from tests.emulators.server import Server
 
 KEY = "rpa_emulator"
 TICK_S = 0.03
@@ -29,6 +30,8 @@ class Emulator:
 
     `spec` None means the default one if it is there; `credit` in USD.
     """
+
+    headers: Mapping[str, str] = LIMITS
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class Emulator:
         self.clock = clock or Clock()
         self.faults = Faults()
         self.contract = Contract.of(spec or default_spec())
-        self.folders = Folders.at(home)
+        self.folders = Folders.at(home, variable="RUNPOD_POD_ID", prefix="rp")
         host = Host(
             self.clock, self.faults, self.folders, default_images() if images is None else images
         )
@@ -132,6 +135,10 @@ class Emulator:
         self.folders.close()
 
     # ---- for the server -----------------------------------------------------------------------
+
+    def answer(self, call: Call) -> Answer:
+        """The answer to a call of the API; may raise Dropped."""
+        return answer(self, call)
 
     def control(self, call: Call) -> Answer:
         """GET /_state, GET or POST /_faults, POST /_clock {"advance": seconds}."""

@@ -1,29 +1,13 @@
-"""The variables of a container: the image's, the user's, the cloud's, in this order.
-
-Images are a mapping of image name to environment; "*" stands for every image that is not named.
-The default is AXR_EMULATED_IMAGE_ENV: JSON of that form, or of one environment for all images.
-"""
+"""The variables of a container: the image's, the user's, the cloud's, in this order."""
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
-from tests.emulators.runpod.containers import BASE, mapped
+from tests.emulators.containers import BASE, mapped
+from tests.emulators.images import Images, environment_of
 from tests.emulators.runpod.pods import PUBLIC_IP, Pod
-
-Images = Mapping[str, Mapping[str, str]]
-VARIABLE = "AXR_EMULATED_IMAGE_ENV"
-
-
-def default_images() -> Images:
-    """What AXR_EMULATED_IMAGE_ENV says; nothing when it is unset."""
-    given = json.loads(os.environ.get(VARIABLE) or "{}")
-    if any(isinstance(value, str) for value in given.values()):
-        return {"*": given}
-    return dict(given)
 
 
 def environment(
@@ -32,7 +16,7 @@ def environment(
     """All variables of a start of the pod's container."""
     order = pod.order
     mount = order.mount_path
-    image = images.get(order.image) or images.get("*") or {}
+    image = environment_of(order.image, images)
     user = {name: mapped(value, mount, volume) for name, value in order.env.items()}
     keys = "\n".join(ssh_keys)
     offered = {"PUBLIC_KEY": keys} if order.ssh and keys else {}

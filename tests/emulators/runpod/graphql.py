@@ -27,14 +27,14 @@ from graphql import (
     validate,
 )
 
+from tests.emulators.calls import Answer, Call, Dropped
+from tests.emulators.clock import read_time
 from tests.emulators.runpod import graphql_shapes as shapes
 from tests.emulators.runpod.account import Account
-from tests.emulators.runpod.calls import Answer, Call
 from tests.emulators.runpod.catalog import CENTERS, GPUS
-from tests.emulators.runpod.clock import read_time
 from tests.emulators.runpod.orders import read_order
 from tests.emulators.runpod.pods import Pod
-from tests.emulators.runpod.problems import Dropped, Problem
+from tests.emulators.runpod.problems import Problem
 from tests.emulators.runpod.sdl import SDL
 
 SCHEMA = build_schema(SDL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tests.emulators.clock import write_time
 from tests.emulators.runpod.catalog import GPUS, Catalog, Gpu, Wish
-from tests.emulators.runpod.clock import write_time
 from tests.emulators.runpod.pods import PUBLIC_IP, Pod
 
 

@@ -8,7 +8,8 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
-from tests.emulators.runpod.billing import Meter, disk_rate
+from tests.emulators.meter import Meter
+from tests.emulators.runpod.billing import disk_rate
 from tests.emulators.runpod.catalog import Catalog
 from tests.emulators.runpod.lifecycle import Host
 from tests.emulators.runpod.pods import Pod

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 
-from tests.emulators.runpod.clock import Clock
-from tests.emulators.runpod.containers import Container, command_of, kill_all, mapped
-from tests.emulators.runpod.environment import Images, environment
+from tests.emulators.clock import Clock
+from tests.emulators.containers import Container, kill_all, mapped
+from tests.emulators.folders import Folders
+from tests.emulators.images import Images
+from tests.emulators.runpod.commands import command_of
+from tests.emulators.runpod.environment import environment
 from tests.emulators.runpod.faults import Faults
-from tests.emulators.runpod.folders import Folders
 from tests.emulators.runpod.pods import Pod
 
 # How long a pod that ends itself still has to read the answer, seconds.
@@ -66,7 +68,7 @@ class Host:
             pod.container.ask_to_end()
             while pod.container.exit_code is None and time.monotonic() < grace:
                 time.sleep(0.01)
-        kill_all(pod.id)
+        kill_all(self.folders.mark(pod.id))
         if pod.container:
             assert pod.container.exit_code is not None
             pod.container = None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.emulators.runpod.catalog import GPUS, Wish
-from tests.emulators.runpod.containers import command_of
+from tests.emulators.runpod.commands import command_of
 from tests.emulators.runpod.pods import Order
 from tests.emulators.runpod.problems import Problem
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from tests.emulators.runpod.billing import Meter, disk_rate
-from tests.emulators.runpod.clock import write_time
-from tests.emulators.runpod.containers import Container, parse_args
-from tests.emulators.runpod.logs import Log
+from tests.emulators.clock import write_time
+from tests.emulators.containers import Container
+from tests.emulators.logs import Log
+from tests.emulators.meter import Meter
+from tests.emulators.runpod.billing import disk_rate
+from tests.emulators.runpod.commands import parse_args
 
 PUBLIC_IP = "127.0.0.1"
 ACTIONS = {

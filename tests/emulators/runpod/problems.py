@@ -36,11 +36,3 @@ class Problem(Exception):
             title = "Error"
         body = {"title": title, "status": self.status, "detail": self.detail}
         return body if self.errors is None else {**body, "errors": self.errors}
-
-
-class Dropped(Exception):
-    """The connection ends without an answer, `hold` seconds from now."""
-
-    def __init__(self, hold: float) -> None:
-        super().__init__("the connection is dropped")
-        self.hold = hold

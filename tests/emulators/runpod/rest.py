@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from tests.emulators.calls import EVENTS, Answer, Call
 from tests.emulators.runpod.account import Account
 from tests.emulators.runpod.billing_view import pod_billing
-from tests.emulators.runpod.calls import EVENTS, Answer, Call
 from tests.emulators.runpod.catalog import CENTERS, GPUS, Center, Wish
 from tests.emulators.runpod.problems import Problem
 

@@ -1,39 +1,23 @@
-"""HTTP in front of the account: keys, switches, the contract, the record of what was asked."""
+"""In front of the account: keys, switches, the contract."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-import socket
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import TYPE_CHECKING
 
+from tests.emulators.calls import PROBLEM, Answer, Call, Dropped
 from tests.emulators.runpod import graphql, rest
-from tests.emulators.runpod.calls import EVENTS, PROBLEM, Answer, Call
-from tests.emulators.runpod.problems import Dropped, Problem
+from tests.emulators.runpod.problems import Problem
 
 if TYPE_CHECKING:
     from tests.emulators.runpod.emulator import Emulator
 
-_LIMITS = {
+LIMITS = {
     "RateLimit": '"minute";r=175;t=30, "hour";r=7190;t=1800',
     "RateLimit-Policy": '"minute";q=176;w=60, "hour";q=7193;w=3600',
 }
 _OWN = re.compile(r"/v2/pods/([^/]+)")
-
-
-class Server(ThreadingHTTPServer):
-    """The socket of one emulator."""
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, port: int, emulator: Emulator) -> None:
-        self.emulator = emulator
-        super().__init__(("127.0.0.1", port), _Handler)
 
 
 def answer(emulator: Emulator, call: Call) -> Answer:
@@ -128,81 +112,3 @@ def _problem_answer(problem: Problem) -> Answer:
     if problem.retry_after is not None:
         headers["Retry-After"] = f"{problem.retry_after:g}"
     return Answer(problem.status, problem.body, PROBLEM, headers=headers)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def serve(self) -> None:
-        emulator = self.server.emulator
-        if emulator.closed:  # a connection that was kept open
-            self.close_connection = True
-            return
-        raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        address = urlsplit(self.path)
-        body: Any = None
-        with contextlib.suppress(ValueError):
-            body = json.loads(raw)
-        call = Call(
-            self.command,
-            unquote(address.path),
-            dict(parse_qsl(address.query, keep_blank_values=True)),
-            {name.lower(): value for name, value in self.headers.items()},
-            raw,
-            body,
-        )
-        # A client that is gone, as a pod that has ended itself, is none of our business.
-        with contextlib.suppress(ConnectionError):
-            if call.path.startswith("/_"):
-                self._send(emulator.control(call))
-                return
-            emulator.account.advance()
-            with emulator.recorded(call) as record:
-                try:
-                    found = answer(emulator, call)
-                except Dropped as dropped:
-                    record["status"] = None
-                    self._drop(dropped.hold)
-                    return
-                record["status"] = found.status
-            self._send(found)
-
-    do_GET = do_POST = do_PATCH = do_PUT = do_DELETE = serve
-
-    def _send(self, found: Answer) -> None:
-        self.send_response(found.status)
-        for name, value in {**_LIMITS, **found.headers}.items():
-            self.send_header(name, value)
-        if found.media is not None:
-            self.send_header("Content-Type", found.media)
-        if found.media == EVENTS:
-            self._stream(found)
-            return
-        text = found.media == "text/plain"
-        data = found.body.encode() if text else json.dumps(found.body).encode()
-        if found.media is None:
-            data = b""
-        if found.status != 204:
-            self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def _stream(self, found: Answer) -> None:
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.flush()
-        for text in found.stream or ():
-            data = text.encode()
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-        self.wfile.write(b"0\r\n\r\n")
-
-    def _drop(self, hold: float) -> None:
-        time.sleep(hold)
-        self.close_connection = True
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet: what happened is in /_state."""

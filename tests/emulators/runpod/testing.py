@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 
-from tests.emulators.runpod.clock import Clock
+from tests.emulators.clock import Clock
 from tests.emulators.runpod.contract import default_spec
 from tests.emulators.runpod.emulator import Emulator
+from tests.emulators.testing import NOON, plain_client
 
-# 2026-11-30 12:00:00 UTC, the beginning of a billing hour.
-NOON = 1796040000.0
 READY_S = 0.3
 RTX_4090 = "NVIDIA GeForce RTX 4090"
 NO_SPEC = "no runpod_v2_openapi.json in $AXR_SHARED/specs: calls cannot be validated"
@@ -77,24 +74,3 @@ def rig(clock: Clock | None = None, **options: Any) -> Iterator[Rig]:
         headers = {"Authorization": f"Bearer {cloud.key}"}
         with plain_client(base_url=cloud.origin, headers=headers) as api:
             yield Rig(cloud, api)
-
-
-def plain_client(**options: Any) -> httpx.Client:
-    """A client that does not read the certificates of the world, which takes longer than a test."""
-    return httpx.Client(verify=False, timeout=10, **options)
-
-
-def until(true: Callable[[], object], patience: float = 5.0) -> None:
-    """Wait for a process to come so far; real time, since processes have no other."""
-    end = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    """Whether this process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False

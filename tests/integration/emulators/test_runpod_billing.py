@@ -6,9 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from tests.emulators.runpod.billing import Meter, bucket_end, bucket_start, disk_rate
-from tests.emulators.runpod.clock import read_time, write_time
-from tests.emulators.runpod.testing import NOON, RTX_4090, Rig, order, rig
+from tests.emulators.clock import read_time, write_time
+from tests.emulators.meter import Meter
+from tests.emulators.runpod.billing import bucket_end, bucket_start, disk_rate
+from tests.emulators.runpod.testing import RTX_4090, Rig, order, rig
+from tests.emulators.testing import NOON
 
 VOLUME = {"persistent": {"size": 100, "path": "/workspace"}}
 

@@ -12,10 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.emulators.containers import mapped
+from tests.emulators.images import default_images
 from tests.emulators.runpod import Emulator
-from tests.emulators.runpod.containers import command_of, mapped
-from tests.emulators.runpod.environment import default_images
-from tests.emulators.runpod.testing import Rig, alive, order, plain_client, rig, until
+from tests.emulators.runpod.commands import command_of
+from tests.emulators.runpod.testing import Rig, order, rig
+from tests.emulators.testing import alive, plain_client, until
 
 VOLUME = {"persistent": {"size": 10, "path": "/workspace"}}
 

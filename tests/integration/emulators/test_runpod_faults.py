@@ -9,7 +9,8 @@ import httpx
 import pytest
 
 from tests.emulators.runpod.faults import CAPACITY_TEXTS, DEFAULTS
-from tests.emulators.runpod.testing import RTX_4090, Rig, alive, order, rig
+from tests.emulators.runpod.testing import RTX_4090, Rig, order, rig
+from tests.emulators.testing import alive
 
 
 @pytest.fixture

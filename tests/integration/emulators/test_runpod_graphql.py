@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.emulators.runpod.clock import write_time
-from tests.emulators.runpod.testing import NOON, RTX_4090, Rig, rig
+from tests.emulators.clock import write_time
+from tests.emulators.runpod.testing import RTX_4090, Rig, rig
+from tests.emulators.testing import NOON
 
 CREATE = (
     "mutation create($input: PodFindAndDeployOnDemandInput!) "

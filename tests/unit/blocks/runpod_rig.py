@@ -11,7 +11,7 @@ from blocks.cloud import PodOrder
 from blocks.runpod.client import RunPodClient
 from blocks.runpod.cloud import RunPodCloud
 from tests.emulators.runpod import Clock, Emulator
-from tests.emulators.runpod.testing import NOON, plain_client
+from tests.emulators.testing import NOON, plain_client
 
 A5000, RTX_3090, A40 = "NVIDIA RTX A5000", "NVIDIA GeForce RTX 3090", "NVIDIA A40"
 NOW = datetime.fromtimestamp(NOON, UTC)

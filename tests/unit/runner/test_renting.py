@@ -91,3 +91,38 @@ def test_a_volume_never_hides_axolotl_in_its_image() -> None:
     other = _task(GOOD + "  volume_mount_path: /workspace\n  image: me/mine\n")
     assert volume_path(other.settings) == "/workspace"
     assert renting_findings(other, ["runpod"], PUBLIC) == []
+
+
+VAST = GOOD.replace("cloud: runpod", "cloud: vast")
+
+
+def test_nothing_is_said_of_a_run_on_vast_that_has_all_it_needs() -> None:
+    """Vast can choose by what RunPod can't, and makes a bid from the market."""
+    wishes = "  spot: true\n  min_vcpu_count: 8\n  min_memory_in_gb: 64\n  min_download: 500\n"
+    assert _found(VAST + wishes) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "finding"),
+    [
+        ("network_volume: vol_1", ("stop", "network-volume", 6)),
+        ("registry: my-login", ("stop", "registry", 6)),
+        ("ssh: true", ("warn", "no-access", 6)),
+        ("jupyter: true", ("warn", "no-access", 6)),
+        ("stop_after: 900", ("warn", "timer", 6)),
+    ],
+)
+def test_what_vast_can_not_do_is_said(line: str, finding: tuple[str, str, int]) -> None:
+    """At its line."""
+    assert _found(f"{VAST}  {line}\n") == [finding]
+
+
+def test_a_login_of_a_registry_is_vasts_own_form() -> None:
+    """Three words without blanks."""
+    assert _found(VAST + "  registry: -u me -p token ghcr.io\n") == []
+
+
+def test_a_timer_is_warned_of_once_for_all_clouds() -> None:
+    """Also when both are asked."""
+    text = GOOD.replace("cloud: runpod", "cloud: [runpod, vast]") + "  stop_after: 900\n"
+    assert _found(text) == [("warn", "timer", 6)]

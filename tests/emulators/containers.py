@@ -1,13 +1,11 @@
 """A pod's container as local processes.
 
-- `args` is a shell-style string that is split and run without a shell, or the JSON form
-  {"entrypoint": […], "cmd": […]}; without arguments the container idles, as official images do.
 - The environment is the image's, the pod's and the injected one; nothing of the emulator's own.
 - The mount path cannot exist on this machine: it is replaced by the real folder where it begins a
   value of the environment or an argument, and only there.
-- Every process of a pod is known by RUNPOD_POD_ID in its environment, or as a child of such a one;
-  so detached sessions die with the pod too. A process that gave its mark up and lost its parent
-  is not found.
+- Every process of a pod is known by its mark, the variable of the pod's id in its environment, or
+  as a child of such a one; so detached sessions die with the pod too. A process that gave its mark
+  up and lost its parent is not found.
 
 Not covered: a file system, a network or users of its own; limits of memory and disk; images.
 """
@@ -15,9 +13,7 @@ Not covered: a file system, a network or users of its own; limits of memory and 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shlex
 import signal
 import subprocess
 import threading
@@ -29,27 +25,7 @@ BASE = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "LANG": "C.UTF-8",
 }
-IDLE = ["sleep", "infinity"]
 _PATIENCE = 5.0
-
-
-def parse_args(args: str) -> tuple[list[str], list[str]] | None:
-    """Entrypoint and command of the JSON form; None when it is a plain string."""
-    if not args.lstrip().startswith("{"):
-        return None
-    try:
-        form = json.loads(args)
-    except ValueError:
-        return None
-    if not isinstance(form, dict) or set(form) - {"entrypoint", "cmd"}:
-        return None
-    return list(form.get("entrypoint") or []), list(form.get("cmd") or [])
-
-
-def command_of(args: str) -> list[str]:
-    """The words of the main process; ValueError when the quoting is broken."""
-    form = parse_args(args)
-    return (form[0] + form[1] if form else shlex.split(args)) or IDLE
 
 
 def mapped(value: str, mount: str | None, folder: Path) -> str:
@@ -107,9 +83,11 @@ class Container:
                 on_line("container", line.decode(errors="replace").rstrip("\r\n"))
 
 
-def processes_of(pod_id: str) -> set[int]:
-    """The living processes of a pod: marked ones and all that descend from them."""
-    mark = f"RUNPOD_POD_ID={pod_id}".encode()
+def processes_of(mark: str) -> set[int]:
+    """The living processes of a pod: those that have its mark, `NAME=value`, and all that descend
+    from them.
+    """
+    wanted = mark.encode()
     parents: dict[int, int] = {}
     found: set[int] = set()
     for entry in os.scandir("/proc"):
@@ -121,7 +99,7 @@ def processes_of(pod_id: str) -> set[int]:
                 continue
             pid = int(entry.name)
             parents[pid] = int(status[1])
-            if mark in Path(entry.path, "environ").read_bytes().split(b"\0"):
+            if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
                 found.add(pid)
     found.discard(os.getpid())
     grown = True
@@ -132,13 +110,13 @@ def processes_of(pod_id: str) -> set[int]:
     return found
 
 
-def kill_all(pod_id: str) -> None:
-    """SIGKILL for every process of the pod, until none is left."""
+def kill_all(mark: str) -> None:
+    """SIGKILL for every process of the pod with this mark, until none is left."""
     end = time.monotonic() + _PATIENCE
-    while left := processes_of(pod_id):
+    while left := processes_of(mark):
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > end:
-            raise RuntimeError(f"processes of pod {pod_id} do not die: {sorted(left)}")
+            raise RuntimeError(f"processes with {mark} do not die: {sorted(left)}")
         time.sleep(0.005)

@@ -33,3 +33,11 @@ class Answer:
     media: str | None = JSON
     stream: Iterator[str] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Dropped(Exception):
+    """The connection ends without an answer, `hold` seconds from now."""
+
+    def __init__(self, hold: float) -> None:
+        super().__init__("the connection is dropped")
+        self.hold = hold

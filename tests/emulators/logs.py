@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.emulators.runpod.clock import Clock, read_time, write_time
+from tests.emulators.clock import Clock, read_time, write_time
 
 KEPT = 20_000
 KEEP_ALIVE_S = 15.0

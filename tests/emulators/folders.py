@@ -2,7 +2,7 @@
 
 <home>/pods/<id>/volume/   the persistent volume     <home>/volumes/<id>/  a network volume
 <home>/pods/<id>/root/     the container disk, HOME   <home>/logs/<id>.log  what the pod said
-/tmp/rp-<id>/              TMPDIR: short, since the path of a socket holds 107 bytes
+/tmp/<prefix>-<id>/        TMPDIR: short, since the path of a socket holds 107 bytes
 """
 
 from __future__ import annotations
@@ -12,37 +12,44 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.emulators.runpod.containers import kill_all
+from tests.emulators.containers import kill_all
 
 _SHORT = Path("/tmp")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """The home of one emulator; no two of them share one."""
+    """The home of one emulator; no two of them share one. `variable` holds a pod's id on it."""
 
     home: Path
     ours: bool
+    variable: str
+    prefix: str
 
     @classmethod
-    def at(cls, home: Path | None) -> Folders:
+    def at(cls, home: Path | None, *, variable: str, prefix: str) -> Folders:
         """In `home`, or in a new folder that goes with the emulator.
 
         Pods that an emulator before us left there (it was killed) are ended first.
         """
-        folders = cls(home or Path(tempfile.mkdtemp(prefix="rp-", dir=_SHORT)), ours=home is None)
+        where = home or Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=_SHORT))
+        folders = cls(where, home is None, variable, prefix)
         for name in ("pods", "volumes", "logs"):
             (folders.home / name).mkdir(parents=True, exist_ok=True)
         for left in (folders.home / "pods").iterdir():
-            kill_all(left.name)
+            kill_all(folders.mark(left.name))
             folders.remove(left.name)
         return folders
+
+    def mark(self, pod: str) -> str:
+        """What all processes of the pod have in their environment."""
+        return f"{self.variable}={pod}"
 
     def root(self, pod: str) -> Path:
         return self.home / "pods" / pod / "root"
 
     def temporary(self, pod: str) -> Path:
-        return _SHORT / f"rp-{pod}"
+        return _SHORT / f"{self.prefix}-{pod}"
 
     def log(self, pod: str) -> Path:
         return self.home / "logs" / f"{pod}.log"

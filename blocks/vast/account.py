@@ -1,0 +1,78 @@
+"""Whose Vast account it is: VAST_API_KEY, else a Prefect block named `vast`.
+
+AXR_VAST_URL overrides the address (an emulator, a proxy). Rented pods get neither. The files where
+the SDK would look for a key are not read: a key is given to this project, not found.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import ClassVar
+
+from prefect.blocks.core import Block
+from prefect.settings import PREFECT_API_URL
+from pydantic import Field, SecretStr
+
+from blocks.vast.client import BASE_URL, VastClient
+from blocks.vast.cloud import VastCloud
+from runner.errors import ConfigError
+
+BLOCK = "vast"
+KEY = "VAST_API_KEY"
+URL = "AXR_VAST_URL"
+
+
+class VastAccount(Block):
+    """The Vast.ai account that pods are rented with."""
+
+    _block_type_name: ClassVar[str | None] = "Vast Account"
+    _block_type_slug: ClassVar[str | None] = "vast-account"
+
+    api_key: SecretStr = Field(description="An API key that may search, create, see and destroy.")
+    base_url: str = Field(default=BASE_URL, description="The address of the API, without a path.")
+
+    @property
+    def url(self) -> str:
+        """Where the API is reached."""
+        return os.environ.get(URL) or self.base_url
+
+    def client(self) -> VastClient:
+        """The account's client."""
+        return VastClient(self.api_key.get_secret_value(), self.url)
+
+    def cloud(self) -> VastCloud:
+        """The Cloud interface of this account."""
+        return VastCloud(self.client())
+
+    def credit(self) -> float:
+        """USD that the account can still spend; TryAgain when Vast does not say."""
+        return self.client().credit()
+
+
+@lru_cache(maxsize=1)
+def vast_account() -> VastAccount | None:
+    """The account of this installation, None when there is none. Read once in a process."""
+    key = os.environ.get(KEY, "").strip()
+    if key:
+        return VastAccount(api_key=SecretStr(key))
+    if not PREFECT_API_URL.value():
+        return None  # asking for a block would start a server for the moment
+    try:
+        found = VastAccount.load(BLOCK)
+    except ValueError:  # what Prefect raises for a block that does not exist
+        return None
+    assert isinstance(found, VastAccount)
+    return found
+
+
+@lru_cache(maxsize=1)
+def vast_cloud() -> VastCloud:
+    """The cloud of this installation's account; ConfigError when it has none."""
+    account = vast_account()
+    if account is None:
+        raise ConfigError(
+            f"cloud vast needs an account: set {KEY} for the control side, or make a block "
+            f"`{BLOCK}` of the type Vast Account in the Prefect UI"
+        )
+    return account.cloud()

@@ -1,0 +1,223 @@
+"""A model repository on the Hugging Face hub as a place; private, made when it is missing.
+
+A checkpoint goes up as one commit, with its manifest and whatever is dropped for it: the hub allows
+few commits an hour. What is deleted from a branch still counts as storage there, so `tidy` deletes
+for good the large files under its prefix that no file of the branch holds any more.
+
+The plain HTTP transfer is meant: start this process with HF_HUB_DISABLE_XET=1 (tasks/storing.py
+does). hf-xet takes many threads from the trainer, and its transfers are known to stand still.
+Without it a single file may have 50 GB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, set_client_factory
+from huggingface_hub.errors import (
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils.tqdm import disable_progress_bars
+
+from pod.store.places import Changed, Source, StoreError
+
+TRIES = 5
+WAIT_S = 2.0  # before the second try; doubled for each further one
+MOST_WAIT_S = 120.0
+STALL_S = 60.0  # the library's own default is to wait for ever
+THREADS = 2
+BUSY = (408, 409, 412, 429, 500, 502, 503, 504)
+
+T = TypeVar("T")
+
+
+class HubPlace:
+    """Files below `base` on the main branch of a model repository."""
+
+    def __init__(self, repo: str, base: str, environment: Mapping[str, str]) -> None:
+        self.repo = repo
+        self.base = f"{base}/" if base else ""
+        self.url = f"hf://{repo}/{base}".rstrip("/")
+        self._sleep: Callable[[float], None] = time.sleep
+        self._hub = HfApi(
+            endpoint=environment.get("HF_ENDPOINT") or None,
+            token=environment.get("HF_TOKEN") or False,
+            library_name="axolotl-runner",
+        )
+        disable_progress_bars()
+        set_client_factory(_patient_client)
+
+    def check(self) -> None:
+        """Make the repository; raises StoreError when the token is missing, wrong or read-only."""
+        with self._told("write to it"):
+            if not self._hub.token:
+                raise StoreError(
+                    f"checkpoint store {self.url}: no token; set HF_TOKEN to one with write access"
+                )
+            if self._role() == "read":
+                raise StoreError(
+                    f"checkpoint store {self.url}: the token in HF_TOKEN may only read; "
+                    "use one with write access"
+                )
+            self._try(lambda: self._hub.create_repo(self.repo, private=True, exist_ok=True))
+
+    def listing(self, prefix: str) -> dict[str, int]:
+        """The names below a folder; none in a repository that does not exist."""
+        found = self._tree(self.base + prefix)
+        return {file.path.removeprefix(self.base): file.size for file in found}
+
+    def put(self, files: Mapping[str, Source], *, delete: Sequence[str] = ()) -> None:
+        """Commit everything at once. The hub checks large files against their hash itself."""
+        with self._told(f"write {next(iter(files), 'files')} to it"):
+            self._try(lambda: self._commit(files, delete))
+
+    def get(self, name: str, target: Path) -> None:
+        """Download one file, going on where a broken transfer has ended."""
+        aside = target.with_name(f".{target.name}.hub")
+        with self._told(f"read {name} from it"):
+            try:
+                fetched = self._try(
+                    lambda: self._hub.hf_hub_download(self.repo, self.base + name, local_dir=aside)
+                )
+            except (RemoteEntryNotFoundError, RepositoryNotFoundError) as error:
+                raise KeyError(name) from error
+            Path(fetched).replace(target)
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete them in one commit."""
+        with self._told("delete from it"):
+            self._try(lambda: self._commit({}, names))
+
+    def tidy(self, prefix: str) -> None:
+        """Delete for good the large files of former commits."""
+        here = {file.lfs.sha256 for file in self._tree("") if file.lfs is not None}
+        with self._told("tidy it"), contextlib.suppress(RepositoryNotFoundError):
+            every = self._try(lambda: [*self._hub.list_lfs_files(self.repo)])
+            start = self.base + prefix
+            gone = [f for f in every if f.filename.startswith(start) and f.file_oid not in here]
+            if gone:
+                self._try(lambda: self._hub.permanently_delete_lfs_files(self.repo, gone))
+
+    def _role(self) -> str | None:
+        """read, write or fineGrained; None when the hub has no time to say."""
+        try:
+            me = self._hub.whoami()
+        except HfHubHTTPError as error:
+            if error.response.status_code in BUSY:  # few calls are allowed
+                return None
+            raise
+        role = ((me.get("auth") or {}).get("accessToken") or {}).get("role")
+        return None if role is None else str(role)
+
+    def _commit(self, files: Mapping[str, Source], delete: Sequence[str]) -> None:
+        """Made anew for each try: after a lost answer the hub may have it already."""
+        there = {file.path for file in self._tree(self.base)} if delete else set()
+        operations: list[Any] = [
+            CommitOperationDelete(self.base + name)
+            for name in dict.fromkeys(delete)
+            if self.base + name in there and name not in files
+        ]
+        for name, source in files.items():
+            if not source.path.is_file():
+                raise FileNotFoundError(source.path)
+            addition = CommitOperationAdd(self.base + name, source.path)
+            if source.sha256 is not None and addition.upload_info.sha256.hex() != source.sha256:
+                raise Changed(f"{name} has changed since it was recorded")
+            operations.append(addition)
+        if operations:
+            title = f"Store {[*files][-1]}" if files else "Delete what is not needed"
+            self._hub.create_commit(
+                self.repo, operations, commit_message=title, num_threads=THREADS
+            )
+
+    def _tree(self, path: str) -> list[RepoFile]:
+        with self._told("list it"):
+            try:
+                entries = self._try(
+                    lambda: [
+                        *self._hub.list_repo_tree(
+                            self.repo, path.rstrip("/") or None, recursive=True
+                        )
+                    ]
+                )
+            except (RemoteEntryNotFoundError, RepositoryNotFoundError):
+                return []
+        return [entry for entry in entries if isinstance(entry, RepoFile)]
+
+    def _try(self, call: Callable[[], T]) -> T:
+        """Again after a while when the hub is busy or away; it says for how long, mostly."""
+        for left in reversed(range(TRIES)):
+            try:
+                return call()
+            except (HfHubHTTPError, httpx2.TransportError, OSError, RuntimeError) as error:
+                if not left or not _is_passing(error):
+                    raise
+                self._sleep(_wait_of(error, WAIT_S * 2 ** (TRIES - 1 - left)))
+        raise AssertionError("the last try returns or raises")
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        where = f"checkpoint store {self.url} at {self._hub.endpoint}"
+        try:
+            yield
+        except (StoreError, KeyError):
+            raise
+        except LocalEntryNotFoundError as error:  # what a download says when the hub is away
+            raise StoreError(f"{where}: can't {what}: {_root(error)}") from error
+        except FileNotFoundError:
+            raise
+        except HfHubHTTPError as error:
+            status = error.response.status_code
+            advice = {
+                401: "; HF_TOKEN is wrong or has run out",
+                402: "; the account's storage is used up",
+                403: "; HF_TOKEN needs write access there, or name another repository",
+                404: "; there is no such repository, or HF_TOKEN does not open it",
+            }.get(status, "")
+            message = " ".join((error.server_message or str(error)).split())[:200]
+            raise StoreError(f"{where}: can't {what}: {status} {message}{advice}") from error
+        except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
+            raise StoreError(f"{where}: can't {what}: {_root(error)}") from error
+
+
+def _patient_client() -> httpx2.Client:
+    return httpx2.Client(follow_redirects=True, timeout=STALL_S)
+
+
+def _root(error: BaseException) -> str:
+    """The innermost cause: the library wraps what a thread of its met."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+
+
+def _is_passing(error: BaseException) -> bool:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, HfHubHTTPError):
+            return cause.response.status_code in BUSY
+        if isinstance(cause, Changed):
+            return False
+        if isinstance(cause, httpx2.TransportError):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return isinstance(error, OSError) and "Consistency check failed" in str(error)
+
+
+def _wait_of(error: BaseException, usual: float) -> float:
+    response = getattr(error, "response", None)
+    given = response.headers.get("Retry-After", "") if response is not None else ""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*", given)
+    return min(float(found[1]), MOST_WAIT_S) if found else usual

@@ -1,0 +1,40 @@
+"""What tests of this process need to let huggingface_hub talk to the emulator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.emulators.hub.server import Emulator
+
+
+def environment(hub: Emulator, home: Path, token: str = "hf_write") -> dict[str, str]:
+    """Variables for a process that shall use this hub."""
+    return {
+        "HF_ENDPOINT": hub.url,
+        "HF_TOKEN": token,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HOME": str(home),
+    }
+
+
+def use_here(patch: pytest.MonkeyPatch) -> None:
+    """The same for this process, where the library was imported long ago with other ones. The hub's
+    address must be given to HfApi.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import _detect_agent, _http
+
+    patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    for backoff in (_http.http_backoff, _http.http_stream_backoff):
+        patch.setitem(backoff.__kwdefaults__, "base_wait_time", 0.05)  # a second is long for a test
+    patch.setattr(_detect_agent, "_registry", {"standardEnvVars": [], "harnesses": {}})
+
+
+def files(hub: Emulator, repo: str) -> dict[str, dict[str, Any]]:
+    """The files of a repository, without what every new one has."""
+    found = dict(hub.state["repos"][repo]["files"])
+    found.pop(".gitattributes")
+    return found
