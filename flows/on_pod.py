@@ -16,6 +16,7 @@ from prefect.states import Completed, Failed
 
 from pod import trainer
 from pod.rundir import RunDir
+from pod.store.places import StoreError
 from runner.attempts import to_message
 from runner.errors import RunEnded, state_name
 from runner.report import Rung
@@ -25,6 +26,7 @@ from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
+from tasks.storing import restore_from_store, start_mirror
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tasks.upload import gather_model, upload
 
@@ -35,11 +37,16 @@ SAVE_WITHIN = 20.0
 
 @flow(name="prepare", log_prints=True)
 def prepare(run: str, task_file: str, content: str) -> State[Any]:
-    """Put the run's files on the volume and run the user's entry script."""
+    """Put the run's files on the volume, with what an earlier pod has stored, and run the user's
+    entry script.
+    """
     try:
         with alive(run) as folder:
             task = write_run_files(folder, content, task_file)
+            restore_from_store(folder, run, task.settings)
             run_entry(folder, task.settings.entry)
+    except StoreError as error:
+        return Failed(name="Crash", message=str(error))
     except RunEnded as ended:
         return Failed(name=state_name(ended.outcome), message=str(ended))
     return Completed(message="ready")
@@ -74,6 +81,7 @@ def train(
     with alive(run) as folder:
         try:
             leave_pod(str(flow_run.id))
+            start_mirror(folder)
             process = start_or_attach(folder, plan)
             facts = follow_trainer(folder, plan, process, Progress(run, attempt))
         except TerminationSignal:

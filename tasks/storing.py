@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from blocks.logs import log
+from pod import trainer
 from pod.rundir import RunDir, read_json
 from pod.store.choice import recorded
 from pod.store.mirror import LOCK
@@ -26,6 +27,7 @@ from runner.settings import RunnerSettings
 from runner.taskfile import parse_task_file
 
 LOOK_EVERY = 0.2
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
 def start_mirror(folder: RunDir, environment: Mapping[str, str] = os.environ) -> bool:
@@ -34,7 +36,7 @@ def start_mirror(folder: RunDir, environment: Mapping[str, str] = os.environ) ->
     It outlives the flow that starts it, and ends with the pod. Its words go to mirror.log.
     """
     url = _url(folder, environment)
-    if url is None or not is_free(folder.path / LOCK):
+    if url is None or _is_own_volume(url, environment) or not is_free(folder.path / LOCK):
         return False
     ionice = shutil.which("ionice")  # the disk is the trainer's first
     with (folder.path / "mirror.log").open("ab") as output:
@@ -57,18 +59,24 @@ def restore_from_store(
     environment: Mapping[str, str] = os.environ,
     *,
     before: int | None = None,
+    attempt: int | None = None,
 ) -> int | None:
     """Fetch the newest healthy checkpoint of the run unless this volume has one that is as new.
 
-    `before` is the onset of the alarm that the attempt comes after. Returns the step that was
-    fetched. Raises StoreError when the store can't be read: to start over would lose the work.
+    `attempt` is the one that is about to start, `before` the onset of the alarm that it comes
+    after. Nothing is done when its trainer lives already. Returns the step that was fetched. Raises
+    StoreError when the store can't be read: to start over would lose the work.
     """
     url = environment.get("AXR_STORE") or settings.checkpoint_store
-    if not url:
+    if not url or _is_own_volume(url, environment):
         return None
+    living = trainer.find(folder)
+    if living is not None and (attempt is None or living.attempt >= attempt):
+        return None
+    folder.path.mkdir(parents=True, exist_ok=True)
     command = _command("restore", folder, url, run)
-    if before is not None:
-        command += ["--before", str(before)]
+    for word, value in (("--before", before), ("--attempt", attempt)):
+        command += [] if value is None else [word, str(value)]
     with (folder.path / "mirror.log").open("ab") as output:
         answer = subprocess.run(
             command,
@@ -134,6 +142,10 @@ def _url(folder: RunDir, environment: Mapping[str, str]) -> str | None:
     return parse_task_file(text, folder.task_file.name).settings.checkpoint_store
 
 
+def _is_own_volume(url: str, environment: Mapping[str, str]) -> bool:
+    return url == "volume" and not environment.get("AXR_STORE_VOLUME")
+
+
 def _command(module: str, folder: RunDir, url: str, run: str | None = None) -> list[str]:
     words = ["--run-dir", str(folder.path), "--run", run or folder.path.name, "--url", url]
     return [sys.executable, "-m", f"pod.store.{module}", *words]
@@ -141,4 +153,6 @@ def _command(module: str, folder: RunDir, url: str, run: str | None = None) -> l
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:
     repository = str(Path(__file__).resolve().parent.parent)
-    return {"HF_HUB_DISABLE_XET": "1", **environment, "PYTHONPATH": repository}
+    # A task file may forbid the trainer to ask the hub; its store is there nevertheless.
+    passed = {name: value for name, value in environment.items() if name not in OFFLINE}
+    return {"HF_HUB_DISABLE_XET": "1", **passed, "PYTHONPATH": repository}

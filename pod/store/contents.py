@@ -10,7 +10,7 @@ from pathlib import Path
 from pod.rundir import RunDir
 from pod.store import manifest, state
 from pod.store.manifest import Manifest
-from pod.store.places import Place, Source
+from pod.store.places import Place, Source, StoreError
 
 
 class Contents:
@@ -34,7 +34,7 @@ class Contents:
             if not self._checked:
                 self.place.check()
                 self._checked = True
-            self.place.tidy(f"{self.run}/")
+            self._tidy()
             names = self.place.listing(f"{self.run}/")
             found = manifest.stored(self.place, self.run, names)
             self._remove_orphans(names, found.values())
@@ -73,8 +73,15 @@ class Contents:
 
     def _now(self, there: dict[int, Manifest], dropped: list[int]) -> None:
         if dropped:
-            self.place.tidy(f"{self.run}/")
+            self._tidy()
         self._manifests = {step: found for step, found in there.items() if step not in dropped}
+
+    def _tidy(self) -> None:
+        """Storage that can't be freed costs money, but no checkpoint must wait for that."""
+        try:
+            self.place.tidy(f"{self.run}/")
+        except StoreError as error:
+            print(f"axolotl-runner: {error}", flush=True)
 
     def _remove_orphans(self, names: dict[str, int], complete: Iterable[Manifest]) -> None:
         known = set(self._all_names(complete))

@@ -12,6 +12,7 @@ Without it a single file may have 50 GB.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 import shutil
 import time
@@ -55,8 +56,7 @@ class HubPlace:
             token=environment.get("HF_TOKEN") or False,
             library_name="axolotl-runner",
         )
-        disable_progress_bars()
-        set_client_factory(_patient_client)
+        _set_up_library()
 
     def check(self) -> None:
         """Make the repository; raises StoreError when the token is missing, wrong or read-only."""
@@ -192,8 +192,10 @@ class HubPlace:
             raise StoreError(f"{where}: can't {what}: {_root(error)}") from error
 
 
-def _patient_client() -> httpx2.Client:
-    return httpx2.Client(follow_redirects=True, timeout=STALL_S)
+@functools.cache
+def _set_up_library() -> None:
+    disable_progress_bars()
+    set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=STALL_S))
 
 
 def _root(error: BaseException) -> str:

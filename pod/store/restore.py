@@ -1,6 +1,6 @@
 """Bring a run's newest healthy checkpoint from the store onto this pod's volume.
 
-    python -m pod.store.restore --run-dir DIR --run RUN --url URL [--before STEP]
+    python -m pod.store.restore --run-dir DIR --run RUN --url URL [--before STEP] [--attempt N]
 
 prints {"step": N or null} or {"error": text} as its last line. Each file is compared with its hash;
 a checkpoint with a wrong or missing one is passed over for the next older one. It appears in `out/`
@@ -29,11 +29,19 @@ from pod.store.places import Place, StoreError, open_place, sha256_of
 SPARE_BYTES = 256 * 1024 * 1024
 
 
-def restore(run_dir: RunDir, place: Place, run: str, *, before: int | None = None) -> int | None:
+def restore(
+    run_dir: RunDir,
+    place: Place,
+    run: str,
+    *,
+    before: int | None = None,
+    attempt: int | None = None,
+) -> int | None:
     """Fetch the newest healthy stored checkpoint with step < `before` (an alarm's onset).
 
-    Returns its step, None when the store has none or the volume has one that is as new. Raises
-    StoreError when the store can't be read or the disk has no room: not a reason to start over.
+    `attempt` is the one that will go on from it (see pod.store.state.merge). Returns the step, None
+    when the store has none or the volume has one that is as new. Raises StoreError when the store
+    can't be read or the disk has no room: not a reason to start over.
     """
     place.check()
     names = place.listing(f"{run}/")
@@ -46,7 +54,9 @@ def restore(run_dir: RunDir, place: Place, run: str, *, before: int | None = Non
             return None
         flaw = _fetch(run_dir, place, run, manifest)
         if flaw is None:
-            state.merge(run_dir, known, manifest)  # first: what is here is not fetched again
+            state.merge(
+                run_dir, known, manifest, attempt=attempt
+            )  # first: what is here is not fetched again
             _put_in_place(run_dir, manifest)
             shutil.rmtree(_aside(run_dir), ignore_errors=True)
             return manifest.step
@@ -159,10 +169,17 @@ def main() -> None:
     parser.add_argument("--run", required=True)
     parser.add_argument("--url", required=True)
     parser.add_argument("--before", type=int)
+    parser.add_argument("--attempt", type=int)
     given = parser.parse_args()
     try:
         place = open_place(given.url, os.environ)
-        step = place and restore(RunDir(given.run_dir), place, given.run, before=given.before)
+        step = place and restore(
+            RunDir(given.run_dir),
+            place,
+            given.run,
+            before=given.before,
+            attempt=given.attempt,
+        )
         outcome: dict[str, object] = {"step": step}
     except StoreError as error:
         outcome = {"error": str(error)}

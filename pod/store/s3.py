@@ -50,6 +50,7 @@ class S3Place:
             use_listings_cache=False,
             skip_instance_cache=True,
         )
+        self._files.retries = 2  # s3fs does it on top
 
     def check(self) -> None:
         """Write and delete an empty object."""

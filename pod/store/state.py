@@ -39,47 +39,59 @@ def snapshot(run_dir: RunDir, folder: Path) -> dict[str, Path]:
     return found
 
 
-def merge(run_dir: RunDir, folder: Path, checkpoint: Manifest) -> None:
+def merge(
+    run_dir: RunDir, folder: Path, checkpoint: Manifest, *, attempt: int | None = None
+) -> None:
     """Let the run know what was known when `checkpoint` was saved; `folder` holds a snapshot.
 
-    Events of the checkpoint's attempt end with it, and later attempts' are dropped, so that the
-    steps which follow are told once, whichever number the attempt has that trains them. What
-    earlier attempts did here and the snapshot does not know is kept. Safe to repeat.
+    `attempt` is the number of the attempt that goes on from it (the checkpoint's own if not given).
+    What earlier attempts did is kept whole, from the snapshot and from here. Of an attempt that
+    goes on under its number only what led to the checkpoint is: the steps after it are told by who
+    trains them again. Safe to repeat.
     """
-    stored = _up_to(_lines(folder / FILES[0]), checkpoint)
-    known = {text for _, text in stored}
-    here = [
-        (event, text)
-        for event, text in _lines(run_dir.events)
-        if event["attempt"] < checkpoint.attempt and text not in known
-    ]
-    merged = sorted([*stored, *here], key=lambda line: int(line[0]["attempt"]))
-    if merged:
+    every = _lines(folder / FILES[0])
+    if every:
+        limit = checkpoint.attempt if attempt is None else attempt
+        stored = _leading_to(every, checkpoint, limit)
+        known = {_key(line) for line in stored}
+        here = [
+            line
+            for line in _lines(run_dir.events)
+            if line[0]["attempt"] < limit and _key(line) not in known
+        ]
+        merged = sorted([*stored, *here], key=lambda line: int(line[0]["attempt"]))
         replace_text(run_dir.events, "".join(f"{text}\n" for _, text in merged))
     orders = folder / FILES[1]
     if orders.is_file() and not run_dir.attempt_file.exists():
         replace_text(run_dir.attempt_file, orders.read_text(encoding="utf-8"))
 
 
-def _up_to(lines: list[_Line], checkpoint: Manifest) -> list[_Line]:
-    """The lines up to the event of this save, those of earlier attempts in any case."""
-    attempt, step = checkpoint.attempt, checkpoint.step
+def _leading_to(lines: list[_Line], checkpoint: Manifest, limit: int) -> list[_Line]:
+    """All lines of attempts before `limit`, and the checkpoint's own up to its save."""
     saves = [
         number
         for number, (event, _) in enumerate(lines)
-        if (event["kind"], event["attempt"], event["step"]) == ("save", attempt, step)
+        if event["kind"] == "save"
+        and (event["attempt"], event["step"]) == (checkpoint.attempt, checkpoint.step)
     ]
-    end = saves[-1] if saves else -1
-    return [
-        line
-        for number, line in enumerate(lines)
-        if line[0]["attempt"] < attempt
-        or (line[0]["attempt"] == attempt and (number <= end or (not saves and _is_by(line, step))))
-    ]
+    end = saves[-1] if saves else None
+
+    def leads(number: int, event: dict[str, Any]) -> bool:
+        if event["attempt"] < limit:
+            return True
+        if event["attempt"] != checkpoint.attempt or event["kind"] == "rewound":
+            return False  # a trainer elsewhere was sent back; here nobody was
+        return bool(event["step"] <= checkpoint.step if end is None else number <= end)
+
+    return [line for number, line in enumerate(lines) if leads(number, line[0])]
 
 
-def _is_by(line: _Line, step: int) -> bool:
-    return bool(line[0]["step"] <= step)
+def _key(line: _Line) -> tuple[Any, ...]:
+    """A step is told once in an attempt, whoever trained it; other facts are their text."""
+    event, text = line
+    if event["kind"] in ("step", "save", "eval"):
+        return event["kind"], event["attempt"], event["step"]
+    return (text,)
 
 
 def _lines(path: Path) -> list[_Line]:

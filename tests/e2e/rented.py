@@ -50,7 +50,7 @@ class Rented:
         """The run's pod and its folder there, once this step was trained."""
         self.side.wait("the pod", lambda: self.pods_of(run))
         (pod,) = self.pods_of(run)
-        folder = Path(pod["volume"]) / "axr" / run
+        folder = volume_of(pod) / "axr" / run
         self.side.wait(f"step {step}", lambda: any(e["step"] == step for e in steps(folder)))
         return pod, folder
 
@@ -61,13 +61,13 @@ class Rented:
 
 
 @contextmanager
-def emulated(name: str, **environment: str) -> Iterator[str]:
+def emulated(name: str, *options: str) -> Iterator[str]:
     """The address of an emulator in a process of its own; its pods find axolotl and our Python."""
     image = {"AXR_PYTHON": sys.executable, "AXR_AXOLOTL_ENV": str(axolotl_environment())}
     process = subprocess.Popen(
-        [sys.executable, "-m", f"tests.emulators.{name}", "--port", "0", "--key", KEY],
+        [sys.executable, "-m", f"tests.emulators.{name}", "--port", "0", *options],
         cwd=REPOSITORY,
-        env={**os.environ, "AXR_EMULATED_IMAGE_ENV": json.dumps(image), **environment},
+        env={**os.environ, "AXR_EMULATED_IMAGE_ENV": json.dumps(image)},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -83,11 +83,11 @@ def emulated(name: str, **environment: str) -> Iterator[str]:
 def renting(cloud: str, **environment: str) -> Iterator[Rented]:
     """An emulated cloud and a control side that has an account there."""
     needs_axolotl()
-    with tempfile.TemporaryDirectory(prefix="axr-") as folder, emulated(cloud) as url:
+    with tempfile.TemporaryDirectory(prefix="axr-") as folder, emulated(cloud, "--key", KEY) as url:
         made = make_side(Path(folder) / "home")
         word = cloud.upper()
         account = {f"AXR_{word}_URL": url, f"{word}_API_KEY": KEY}
-        made.environment.update(SECRETS, **account, **environment)
+        made.environment.update({**SECRETS, **account, **environment})
         try:
             up = made.cli("up")
             assert up.returncode == 0, up.stderr
@@ -96,14 +96,16 @@ def renting(cloud: str, **environment: str) -> Iterator[Rented]:
             made.cli("down")
 
 
-def rented_task(folder: Path, example: str, *, long: bool = False, **runner: Any) -> str:
+def rented_task(
+    folder: Path, example: str, *, save_steps: int = 10, long: bool = False, **runner: Any
+) -> str:
     """An example for a rented cloud; what git does not hold is named by where it lies here.
 
     `long`: enough steps (70 ms each) for something to happen in the middle.
     """
     keys = yaml.safe_load((REPOSITORY / example).read_text())
     if long:
-        keys |= {"max_steps": 200, "save_steps": 10, "eval_steps": 100, "num_epochs": 20}
+        keys |= {"max_steps": 250, "save_steps": save_steps, "eval_steps": 125, "num_epochs": 20}
     tiny = REPOSITORY / "configs" / "examples" / "tiny"
     keys |= {"base_model": str(tiny / "model")}
     keys["datasets"] = [{**keys["datasets"][0], "path": str(tiny / "data.jsonl")}]
@@ -112,6 +114,11 @@ def rented_task(folder: Path, example: str, *, long: bool = False, **runner: Any
     file = folder / "rented.yml"
     file.write_text(yaml.safe_dump(keys, sort_keys=False))
     return str(file)
+
+
+def volume_of(pod: dict[str, Any]) -> Path:
+    """Where the pod's volume lies on this machine."""
+    return Path(pod["volume"]) if "volume" in pod else Path(pod["root"]) / "workspace" / "data"
 
 
 def steps(folder: Path, attempt: int = 1) -> list[dict[str, Any]]:

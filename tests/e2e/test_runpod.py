@@ -109,7 +109,7 @@ def test_a_container_that_is_started_again_goes_on(
     rented.set(restart_container=pod["id"])
     report = rented.side.report(run, within=300)
     assert report["state"] == "completed", report["reason"]
-    assert report["final_step"] == report["planned_steps"] == 200
+    assert report["final_step"] == report["planned_steps"] == 250
     (pod,) = rented.pods_of(run)
     assert pod["boots"] == 2
     assert pod["status"] == "TERMINATED"

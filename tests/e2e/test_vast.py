@@ -7,22 +7,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import SPIKE
-from tests.e2e.rented import Rented, rented_task, renting
+from tests.e2e.conftest import SPIKE, TINY
+from tests.e2e.rented import Rented, emulated, rented_task, renting, steps, volume_of
 
 pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")
+def hub() -> Iterator[str]:
+    """The hub that holds the checkpoint store."""
+    with emulated("hub") as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
 def rented() -> Iterator[Rented]:
     """The market and a control side, for all tests of this module."""
-    with renting("vast") as made:
+    with renting("vast", HF_TOKEN="hf_write") as made:
         made.set(gaps=False)
         yield made
 
 
 def test_a_run_on_a_rented_machine_comes_back_from_its_spike(
-    rented: Rented, tmp_path: Path
+    rented: Rented, hub: str, tmp_path: Path
 ) -> None:
     """One instance, by a bid, gone at the end."""
     file = rented_task(
@@ -41,3 +48,37 @@ def test_a_run_on_a_rented_machine_comes_back_from_its_spike(
     assert rented.state["violations"] == []
     (pod,) = rented.pods_of(run)
     assert pod["is_bid"]
+
+
+def test_a_run_that_is_outbid_goes_on_elsewhere(rented: Rented, hub: str, tmp_path: Path) -> None:
+    """The old instance is destroyed first; at most one save interval is lost, and no row."""
+    rented.set(keep_folders=True)
+    file = rented_task(
+        tmp_path,
+        TINY,
+        long=True,
+        save_steps=50,
+        cloud="vast",
+        gpu="RTX 4090",
+        spot=True,
+        checkpoint_store="hf://me/checkpoints",
+        env={"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": hub},
+    )
+    run = rented.side.start(file)
+    pod, folder = rented.training(run, step=145)
+    rented.set(outbid=pod["id"])
+    report = rented.side.report(run, within=250)
+    assert report["state"] == "completed", report["reason"]
+    lost, last = report["attempts"]
+    assert (lost["outcome"], last["outcome"]) == ("preempted", "completed")
+    assert last["pod"] != lost["pod"]
+    trained = {event["step"]: event["loss"] for event in steps(folder)}
+    assert max(trained) - last["from_checkpoint"] <= 50
+    _, second = sorted(rented.pods_of(run), key=lambda each: float(each["start_date"] or 0))
+    again = {e["step"]: e["loss"] for e in steps(volume_of(second) / "axr" / run, attempt=2)}
+    assert min(again) == last["from_checkpoint"] + 1
+    assert max(again) == report["planned_steps"]
+    assert {step: trained[step] for step in again if step in trained} == {
+        step: loss for step, loss in again.items() if step in trained
+    }
+    assert rented.state["pods"] == []

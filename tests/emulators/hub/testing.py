@@ -28,8 +28,9 @@ def use_here(patch: pytest.MonkeyPatch) -> None:
     from huggingface_hub.utils import _detect_agent, _http
 
     patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-    for backoff in (_http.http_backoff, _http.http_stream_backoff):
-        patch.setitem(backoff.__kwdefaults__, "base_wait_time", 0.05)  # a second is long for a test
+    # A second is long for a test.
+    usual = _http.http_backoff.__kwdefaults__ or {}
+    patch.setitem(usual, "base_wait_time", 0.05)
     patch.setattr(_detect_agent, "_registry", {"standardEnvVars": [], "harnesses": {}})
 
 

@@ -21,6 +21,7 @@ class Wire(BaseHTTPRequestHandler):
     """What the hub's and the storage's handlers share; `route` is theirs."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # it costs 40 ms an answer
     fault: Fault = NONE
     status = 0
 

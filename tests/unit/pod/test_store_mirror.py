@@ -215,3 +215,19 @@ def test_it_stops_between_two_uploads(run_dir: RunDir, root: Path) -> None:
     stop = threading.Event()
     mirror(run_dir, WatchedPlace(root, lambda _: stop.set())).follow(stop)
     assert stored_steps(root) == [30]
+
+
+def test_storage_that_cannot_be_freed_stops_nothing(
+    run_dir: RunDir, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token may lack that right alone; it is said in the log."""
+
+    class Untidy(FolderPlace):
+        def tidy(self, prefix: str) -> None:
+            away(prefix)
+
+    train(run_dir, range(1, 41))
+    one = mirror(run_dir, Untidy(root), keep=1)
+    settle(one)
+    assert stored_steps(root) == [10, 40]
+    assert "checkpoint store: away" in capsys.readouterr().out

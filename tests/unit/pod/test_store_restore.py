@@ -221,3 +221,32 @@ def test_a_checkpoint_that_nobody_should_load_is_not_picked(root: Path, pod: Run
     (root / RUN / "checkpoint-50.json").write_text(json.dumps(entry))
     assert restore(pod, FolderPlace(root), RUN) == 50
     assert ledger.pick(pod) is None
+
+
+def test_the_next_attempt_keeps_all_that_earlier_ones_told(
+    tmp_path: Path, root: Path, pod: RunDir
+) -> None:
+    """Attempt 2 found on another pod that 30 was too late: it goes back to 20 from the store, and
+    what is known of both attempts stays, the alarm above all.
+    """
+    restore(pod, FolderPlace(root), RUN, attempt=2)
+    train(pod, range(31, 34), attempt=2)
+    events.append(pod.events, "alarm", 2, 33, onset_step=29)
+    ledger.quarantine(pod, onset=29, attempt=2)
+    assert ledger.pick(pod, before=29) is None
+    assert restore(pod, FolderPlace(root), RUN, before=29, attempt=3) == 20
+    seen, _ = events.read(pod.events)
+    assert [e["step"] for e in seen if e["kind"] == "alarm"] == [33]
+    assert trained_steps(pod) == [(1, step) for step in range(1, 34)] + [
+        (2, step) for step in (31, 32, 33)
+    ]
+    kept = events.kept_steps(seen, before_attempt=3, up_to=20)
+    assert [event["step"] for event in kept] == list(range(1, 21))
+
+
+def test_a_run_without_stored_events_keeps_its_own(root: Path, pod: RunDir) -> None:
+    """A store without the state is no reason to forget what the volume tells."""
+    (root / RUN / "state" / "events.jsonl").unlink()
+    train(pod, range(1, 6))
+    assert restore(pod, FolderPlace(root), RUN) == 30
+    assert trained_steps(pod) == [(1, step) for step in range(1, 6)]
