@@ -23,6 +23,7 @@ SECRETS = {
     "HF_TOKEN": "upload to the Hugging Face hub and gated models; without it only public ones",
     "WANDB_API_KEY": "W&B tracking; without it runs are not tracked there",
     "RUNPOD_API_KEY": "renting pods on RunPod; without it only `cloud: local`",
+    "VAST_API_KEY": "renting machines on Vast.ai",
     "AXR_NOTIFY_URLS": "Apprise URLs for notices, such as discord://…; without it nobody is told",
 }
 

@@ -27,12 +27,13 @@ def install(folder: Path) -> Path:
     """
     python = folder / "bin" / "python"
     done = folder / ".complete"
-    wanted = REQUIREMENTS.read_text() + CONSTRAINTS.read_text()
+    more = os.environ.get("AXR_PACKAGES", "")  # beyond pod/requirements.txt, with blanks between
+    wanted = REQUIREMENTS.read_text() + CONSTRAINTS.read_text() + more
     if done.exists() and done.read_text() == wanted:
         return python
     for left in reversed(range(TRIES)):
         try:
-            for command in _commands(folder, python):
+            for command in _commands(folder, python, more.split()):
                 subprocess.run(command, check=True, stdout=sys.stderr)
             break
         except subprocess.CalledProcessError:
@@ -43,8 +44,8 @@ def install(folder: Path) -> Path:
     return python
 
 
-def _commands(folder: Path, python: Path) -> list[list[str]]:
-    packages = ["-r", str(REQUIREMENTS), "-c", str(CONSTRAINTS)]
+def _commands(folder: Path, python: Path, more: list[str]) -> list[list[str]]:
+    packages = [*more, "-r", str(REQUIREMENTS), "-c", str(CONSTRAINTS)]
     uv = shutil.which("uv")
     if uv:
         return [

@@ -17,8 +17,15 @@ from runner.renting import volume_path
 from runner.tokens import gateway_key, pod_token
 from tasks.run import Order, Run
 
-# Secrets of the run itself; nothing else of the control side's environment reaches a pod.
-RUN_SECRETS = ("HF_TOKEN", "WANDB_API_KEY")
+# What a run itself needs; nothing else of the control side's environment reaches a pod.
+PASSED_ON = ("HF_TOKEN", "HF_ENDPOINT", "WANDB_API_KEY")
+PASSED_ON_FOR_S3 = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL",
+)
 # A pod that is being ended can still say so.
 TOKEN_OUTLIVES = timedelta(hours=1)
 
@@ -65,7 +72,9 @@ def pod_environment(run: Run, order: Order, cloud: str) -> dict[str, str]:
     `env`.
     """
     settings = order.settings
-    secrets = {name: os.environ[name] for name in RUN_SECRETS if os.environ.get(name)}
+    in_s3 = (settings.checkpoint_store or "").startswith("s3://")
+    names = (*PASSED_ON, *(PASSED_ON_FOR_S3 if in_s3 else ()))
+    secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
     asked = {name: value for name, value in settings.env.items() if value is not None}
     common = {
         "DO_NOT_TRACK": "1",
@@ -88,7 +97,9 @@ def _rented(run: Run, order: Order, cloud: str) -> dict[str, str]:
     expires = order.deadline(run) + TOKEN_OUTLIVES
     token = pod_token(gateway_key(home().gateway_key), run.id, expires.timestamp())
     jupyter = order.settings.jupyter and not order.settings.one_shot
+    in_s3 = (order.settings.checkpoint_store or "").startswith("s3://")
     optional = {
+        "AXR_PACKAGES": "s3fs" if in_s3 else "",
         "AXR_KEEP": "" if order.settings.one_shot else "yes",
         "JUPYTER_DISABLE": "" if jupyter else "1",
         # The worker's log names each run's address in the UI, which the gateway does not have.
