@@ -26,7 +26,7 @@ from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
-from tasks.storing import restore_from_store, start_mirror
+from tasks.storing import bring_checkpoints, start_mirror
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tasks.upload import gather_model, upload
 
@@ -37,16 +37,11 @@ SAVE_WITHIN = 20.0
 
 @flow(name="prepare", log_prints=True)
 def prepare(run: str, task_file: str, content: str) -> State[Any]:
-    """Put the run's files on the volume, with what an earlier pod has stored, and run the user's
-    entry script.
-    """
+    """Put the run's files on the volume and run the user's entry script."""
     try:
         with alive(run) as folder:
             task = write_run_files(folder, content, task_file)
-            restore_from_store(folder, run, task.settings)
             run_entry(folder, task.settings.entry)
-    except StoreError as error:
-        return Failed(name="Crash", message=str(error))
     except RunEnded as ended:
         return Failed(name=state_name(ended.outcome), message=str(ended))
     return Completed(message="ready")
@@ -81,12 +76,15 @@ def train(
     with alive(run) as folder:
         try:
             leave_pod(str(flow_run.id))
+            bring_checkpoints(folder, run, plan)
             start_mirror(folder)
             process = start_or_attach(folder, plan)
             facts = follow_trainer(folder, plan, process, Progress(run, attempt))
         except TerminationSignal:
             _stop_if_cancelled(folder, plan)
             raise
+        except StoreError as error:
+            return Failed(name="Crash", message=str(error))
         except (
             API_AWAY
         ) as away:  # the trainer goes on; a follower that counts as crashed comes back

@@ -25,6 +25,7 @@ from pod.store.places import StoreError
 from runner.locks import is_free
 from runner.settings import RunnerSettings
 from runner.taskfile import parse_task_file
+from tasks.starting import Plan
 
 LOOK_EVERY = 0.2
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
@@ -96,6 +97,13 @@ def restore_from_store(
         return None
     log().info("Fetched checkpoint-%s from %s", outcome["step"], url)
     return int(outcome["step"])
+
+
+def bring_checkpoints(folder: RunDir, run: str, plan: Plan) -> None:
+    """What an earlier pod has stored, for an attempt that is the first one on this volume."""
+    if plan.n > 1 and trainer.last(folder) is None:
+        settings = parse_task_file(folder.task_file.read_text("utf-8"), "task.yml").settings
+        restore_from_store(folder, run, settings, before=plan.before, attempt=plan.n)
 
 
 def wait_until_stored(
