@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.training import Trained, TrainServer, make_run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 FAULT_STEP = 24
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import SPIKE, TINY
-from tests.e2e.rented import Rented, emulated, rented_task, renting, steps, volume_of
+from tests.e2e.rented import KEY, Rented, emulated, rented_task, renting, steps, volume_of
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,17 @@ def hub() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def rented() -> Iterator[Rented]:
+def runpod() -> Iterator[str]:
+    """Another cloud, for the run that finds the first one full."""
+    with emulated("runpod", "--key", KEY) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def rented(runpod: str) -> Iterator[Rented]:
     """The market and a control side, for all tests of this module."""
-    with renting("vast", HF_TOKEN="hf_write") as made:
+    second = {"AXR_RUNPOD_URL": runpod, "RUNPOD_API_KEY": KEY}
+    with renting("vast", HF_TOKEN="hf_write", **second) as made:
         made.set(gaps=False)
         yield made
 
@@ -82,3 +90,25 @@ def test_a_run_that_is_outbid_goes_on_elsewhere(rented: Rented, hub: str, tmp_pa
         step: loss for step, loss in again.items() if step in trained
     }
     assert rented.state["pods"] == []
+
+
+def test_the_next_cloud_is_asked_when_the_first_ones_are_full(
+    rented: Rented, runpod: str, tmp_path: Path
+) -> None:
+    """Down to this machine, in one run; nothing is left where it was refused."""
+    other = Rented(rented.side, runpod)
+    other.set(create_400_capacity=True)
+    rented.set(snatch=True)
+    file = rented_task(
+        tmp_path,
+        TINY,
+        cloud=["runpod", "vast", "local"],
+        gpu="NVIDIA GeForce RTX 4090",
+        checkpoint_store="hf://me/checkpoints",
+    )
+    run = rented.side.start(file)
+    report = rented.side.report(run, within=200)
+    assert report["state"] == "completed", report["reason"]
+    assert [pod["cloud"] for pod in report["pods"]] == ["local"]
+    assert other.state["pods"] == rented.state["pods"] == []
+    assert [call for call in other.state["requests"] if call["method"] == "POST"]
