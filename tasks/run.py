@@ -91,6 +91,17 @@ def open_order(run_id: str) -> Order:
     return make_order(str(asked["task_file"]), asked.get("content"), asked.get("cloud"))
 
 
+def asked_clouds(settings: RunnerSettings) -> tuple[str, ...]:
+    """The task file's clouds in the order in which they are asked: as listed, but with `spot: true`
+    Vast before RunPod, which has no interruptible machines any more.
+    """
+    listed = list(settings.cloud)
+    if settings.spot and {"runpod", "vast"} <= set(listed):
+        listed.remove("runpod")
+        listed.insert(listed.index("vast") + 1, "runpod")
+    return tuple(listed)
+
+
 def make_order(task_file: str, content: str | None = None, cloud: str | None = None) -> Order:
     """Read a task file (its content when the caller sent it) and name every cloud it asks for.
 
@@ -100,7 +111,7 @@ def make_order(task_file: str, content: str | None = None, cloud: str | None = N
         task = parse_task_file(content, task_file)
     else:
         task = read_task_file(REPOSITORY / task_file, root=REPOSITORY)
-    clouds = (cloud,) if cloud else tuple(task.settings.cloud)
+    clouds = (cloud,) if cloud else asked_clouds(task.settings)
     for name in clouds:
         cloud_named(name)
     findings = renting_findings(task, clouds)
