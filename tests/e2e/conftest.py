@@ -116,13 +116,13 @@ class Side:
         """Wait for the end of the run and return its report."""
         self.wait(
             f"the end of {run}, now {self.state(run)}",
-            lambda: self._has_ended(run),
+            lambda: self.has_ended(run),
             within=within,
         )
         found: dict[str, Any] = json.loads((self.home.runs / run / "report.json").read_text())
         return found
 
-    def _has_ended(self, run: str) -> bool:
+    def has_ended(self, run: str) -> bool:
         """A crashed parent has not: it is revived."""
         try:
             state = self.get(f"flow_runs/{run}")["state"]["type"]

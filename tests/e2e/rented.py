@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +97,13 @@ def renting(cloud: str, **environment: str) -> Iterator[Rented]:
 
 
 def rented_task(
-    folder: Path, example: str, *, save_steps: int = 10, long: bool = False, **runner: Any
+    folder: Path,
+    example: str,
+    *,
+    save_steps: int = 10,
+    long: bool = False,
+    plugins: Sequence[str] = (),
+    **runner: Any,
 ) -> str:
     """An example for a rented cloud; what git does not hold is named by where it lies here.
 
@@ -106,6 +112,8 @@ def rented_task(
     keys = yaml.safe_load((REPOSITORY / example).read_text())
     if long:
         keys |= {"max_steps": 250, "save_steps": save_steps, "eval_steps": 125, "num_epochs": 20}
+    if plugins:
+        keys["plugins"] = list(plugins)
     tiny = REPOSITORY / "configs" / "examples" / "tiny"
     keys |= {"base_model": str(tiny / "model")}
     keys["datasets"] = [{**keys["datasets"][0], "path": str(tiny / "data.jsonl")}]
