@@ -1,10 +1,10 @@
 """Whole runs on interruptible machines, each of which loses its machine once at a random moment.
 
 Real Prefect, gateway, start script, axolotl, checkpoint store (the hub's emulator) and market
-(Vast's emulator), two runs at a time. At a moment drawn from the run's number the machine is outbid,
-or ended by its owner. Wanted: every run completes; each step was trained on the very rows of a run
-that lost nothing; no machine is left; the bill is the cloud's. The sweep can be stopped and goes on.
-State: benchmarks/state/preemption/ (delete it to measure anew).
+(Vast's emulator), two runs at a time. At a moment drawn from the run's number the machine is
+outbid, or ended by its owner. Wanted: every run completes; each step was trained on the very rows
+of a run that lost nothing; no machine is left; the bill is the cloud's. The sweep can be stopped
+and goes on. State: benchmarks/state/preemption/ (delete it to measure anew).
 """
 
 from __future__ import annotations
