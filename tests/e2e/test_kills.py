@@ -49,8 +49,8 @@ KILLS: dict[str, tuple[Callable[[Side, str], list[int]], signal.Signals]] = {
 }
 
 
-# These two cover the ways back of a parent and of a follower; the rest is for `make e2e`.
-ALWAYS = ("the parent", "the Prefect server")
+# About a minute each: one for `make test`, the rest is for `make e2e`.
+ALWAYS = ("the parent",)
 
 
 @pytest.mark.parametrize(

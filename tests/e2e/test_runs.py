@@ -86,7 +86,7 @@ def test_a_run_comes_back_from_a_loss_spike(side: Side) -> None:
     assert {child["state"]["name"] for child in side.children(run)} == {"Completed", "LossSpike"}
 
 
-@pytest.mark.parametrize("way", ["command line", "UI"])
+@pytest.mark.parametrize("way", ["command line", pytest.param("UI", marks=pytest.mark.chaos)])
 def test_a_cancelled_run_saves_gives_its_pod_back_and_reports(
     way: str, side: Side, tmp_path: Path
 ) -> None:
