@@ -64,7 +64,7 @@ def steps(run: Run) -> str | None:
     order = check(run)
     pod = provision(run, order)
     tell(run, order, "started", f"on {pod.cloud} at ${pod.price_per_hour:.2f} per hour")
-    prepare(run, order, pod)
+    pod = prepare(run, order, pod)
     done = attempts(run.id) or [train(run, order, pod, FIRST)]
     while done[-1].outcome != "completed":
         plan = decide(run, order, done)

@@ -25,6 +25,6 @@ def resume(run: str, attempt: int, what: str, why: str, plan: NextAttempt) -> At
     """
     this, order = open_run(run), open_order(run)
     pod = provision(this, order)
-    prepare(this, order, pod)  # done long ago, unless the pod is a new one
+    pod = prepare(this, order, pod)  # done long ago, unless the pod is a new one
     tell(this, order, "resumed", f"attempt {attempt} {what}", attempt=attempt, after=why)
     return train(this, order, pod, plan)

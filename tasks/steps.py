@@ -9,27 +9,37 @@ from prefect.client.schemas.objects import FlowRun, State
 
 from blocks.cloud import Pod
 from blocks.clouds import cloud
+from blocks.logs import log
 from runner.attempts import AttemptFacts
 from runner.errors import PodLost, TrainingFailed
 from runner.ladder import NextAttempt
 from tasks.children import follow, start_child
 from tasks.losing import give_up, is_on_another_pod
 from tasks.monitor import Monitor
-from tasks.provision import find_pod
+from tasks.provision import find_pod, provision
 from tasks.run import Order, Run
 from tasks.standing import attempts, pods_of, recall
+from tasks.teardown import end_pod
 from tasks.timing import timed
+
+MOST_LOST = 5  # pods that may be lost before a training has begun
 
 
 @task
-def prepare(run: Run, order: Order, pod: Pod) -> None:
-    """Put the run's files on the pod and run the user's entry script."""
-    parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
-    # Once for each pod, and again for each time that somebody asked.
-    number = run.generation + max(0, len(pods_of(recall(run.id))) - 1)
-    child = start_child(run.id, "prepare", number, parameters)
-    with timed(run.id, "prepare"):
-        _must_complete(_followed(child, run, order, pod))
+def prepare(run: Run, order: Order, pod: Pod) -> Pod:
+    """Put the run's files on the pod and run the user's entry script; the pod that has them.
+
+    That is another one when this one was lost meanwhile: nothing that it did is missed.
+    """
+    for _ in range(MOST_LOST):
+        try:
+            _prepare(run, order, pod)
+            return pod
+        except PodLost as lost:
+            log().warning("%s, while it was prepared; another one is taken", lost)
+            end_pod(pod)
+            pod = provision(run, order)
+    raise TrainingFailed("preempted", f"{MOST_LOST} pods were lost while they were prepared")
 
 
 @task
@@ -71,6 +81,15 @@ def publish(run: Run, order: Order) -> str | None:
         state = _followed(child, run, order, pod)
     _must_complete(state)
     return state.message or None
+
+
+def _prepare(run: Run, order: Order, pod: Pod) -> None:
+    parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
+    # Once for each pod, and again for each time that somebody asked.
+    number = run.generation + max(0, len(pods_of(recall(run.id))) - 1)
+    child = start_child(run.id, "prepare", number, parameters)
+    with timed(run.id, "prepare"):
+        _must_complete(follow(child, Monitor(run, order, pod)))
 
 
 def _followed(child: FlowRun, run: Run, order: Order, pod: Pod) -> State[object]:
