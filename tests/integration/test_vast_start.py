@@ -13,7 +13,7 @@ import pytest
 
 from tasks.ordering import start_script
 from tests.emulators.testing import until
-from tests.unit.blocks.vast_rig import order, rented
+from tests.integration.clouds.vast_rig import order, rented
 
 BOOT = 'echo "booted $AXR_POD in $AXR_REPOSITORY, $AXR_VOLUME"; sleep 60\n'
 

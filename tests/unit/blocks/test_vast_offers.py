@@ -4,7 +4,7 @@ import pytest
 
 from blocks.vast.offers import candidates, country, gpu_name, query
 from runner.errors import ConfigError, NoCapacity
-from tests.unit.blocks.vast_rig import order
+from tests.integration.clouds.vast_rig import order
 
 
 def _offer(**changes: Any) -> dict[str, Any]:

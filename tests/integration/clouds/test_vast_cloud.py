@@ -19,7 +19,7 @@ from runner.errors import (
     TryAgain,
 )
 from tests.emulators.testing import until
-from tests.unit.blocks.vast_rig import A40, A5000, RTX_3090, RTX_4090, Rented, order, rented
+from tests.integration.clouds.vast_rig import A40, A5000, RTX_3090, RTX_4090, Rented, order, rented
 
 STRANGE = "a\"b'c`d$e\\f\n{g}; echo 'h' é 日本 # <&>"
 

@@ -15,7 +15,7 @@ from runner.errors import (
     RunnerError,
     TryAgain,
 )
-from tests.unit.blocks.runpod_rig import A40, A5000, NOON, RTX_3090, order, rented
+from tests.integration.clouds.runpod_rig import A40, A5000, NOON, RTX_3090, order, rented
 
 STRANGE = "a\"b'c`d$e\\f\n{g}; echo 'h' é 日本 # <&>"
 

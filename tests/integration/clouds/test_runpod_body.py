@@ -14,7 +14,7 @@ from blocks.runpod.body import MOST_VARIABLES, command, create_body, cuda_of
 from blocks.runpod.candidates import Candidate
 from runner.errors import ConfigError
 from tests.emulators.runpod.contract import Contract, default_spec
-from tests.unit.blocks.runpod_rig import A40, order
+from tests.integration.clouds.runpod_rig import A40, order
 
 API = "https://api.example/v2"
 CANDIDATES = [

@@ -6,7 +6,7 @@ import pytest
 
 from pod.ending import end_this_pod, end_vast_pod
 from runner.home import REPOSITORY
-from tests.unit.blocks.vast_rig import Rented, order, rented
+from tests.integration.clouds.vast_rig import Rented, order, rented
 
 
 class Taken(Exception):

@@ -6,7 +6,7 @@ import pytest
 
 from pod.ending import end_runpod_pod, end_this_pod
 from runner.home import REPOSITORY
-from tests.unit.blocks.runpod_rig import Rented, order, rented
+from tests.integration.clouds.runpod_rig import Rented, order, rented
 
 
 def _environment(it: Rented, pod_id: str) -> dict[str, str]:

@@ -2,7 +2,7 @@ import pytest
 
 from blocks.runpod.balance import balance
 from runner.errors import TryAgain
-from tests.unit.blocks.runpod_rig import order, rented
+from tests.integration.clouds.runpod_rig import order, rented
 
 
 def test_the_balance_comes_from_graphql() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from blocks.cloud import Pod
 from runner.errors import CreateFailed, RunEnded, TryAgain
-from tests.unit.blocks.vast_rig import A40, A5000, RTX_4090, Rented, order, rented
+from tests.integration.clouds.vast_rig import A40, A5000, RTX_4090, Rented, order, rented
 
 FAULTS: list[dict[str, Any]] = [
     {"create_5xx_after": 1},
