@@ -17,7 +17,6 @@ save_total_limit.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -31,11 +30,10 @@ from typing import Any, Literal
 
 from pod.finite import ruined_weights
 from pod.integrity import structural_flaw
-from pod.rundir import RunDir, read_json, replace_text, write_json
+from pod.rundir import RunDir, read_json, replace_text, sha256_of, write_json
 
 LEDGER = "axr_ledger.json"
 _NAME = re.compile(r"checkpoint-(\d+)")
-_BLOCK = 4 * 1024 * 1024
 
 Health = Literal["healthy", "suspect", "unrecorded"]
 
@@ -69,7 +67,7 @@ def record(
     Raises FileNotFoundError when rotation removes the folder meanwhile.
     """
     files = {
-        name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         for name, path in _files(checkpoint)
     }
     if not checkpoint.is_dir():
@@ -227,7 +225,7 @@ def _unlike_recorded(checkpoint: Path, *, hashes: bool) -> str | None:
             return f"{name} is missing"
         if path.stat().st_size != expected["bytes"]:
             return f"{name} has {path.stat().st_size} bytes, recorded were {expected['bytes']}"
-        if hashes and _sha256(path) != expected["sha256"]:
+        if hashes and sha256_of(path) != expected["sha256"]:
             return f"{name} has changed since it was recorded"
     return None
 
@@ -275,14 +273,6 @@ def _files(checkpoint: Path) -> list[tuple[str, Path]]:
     return [(str(path.relative_to(checkpoint)), path) for path in files if LEDGER not in path.name]
 
 
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def _move_aside(run_dir: RunDir, checkpoint: Path, attempt: int) -> str:
     run_dir.quarantine.mkdir(parents=True, exist_ok=True)
     name = f"{checkpoint.name}.attempt-{attempt}"
@@ -321,5 +311,5 @@ def _mend_best_checkpoint(run_dir: RunDir, checkpoint: Path) -> None:
     replace_text(path, json.dumps(state, indent=2) + "\n")  # its history may hold NaN
     entry = _entry(checkpoint)
     if entry is not None:
-        entry["files"][path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        entry["files"][path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
         write_json(checkpoint / LEDGER, entry)

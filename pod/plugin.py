@@ -18,11 +18,11 @@ What it writes to events.jsonl (rank 0 only):
     error     {error, message, cuda_oom}                  any other exception, wherever it came up
     end       {planned_steps, finished, stopped, early, files, final_loss}   after the final save
 
-LossSpike is raised from on_log, where the bad step's checkpoint is not written yet. All ranks see
-the same loss and raise at the same step. Without a rewind the process exits non-zero and saves no
-model.
+LossSpike is raised from on_log, where the bad step's checkpoint is not written yet. What one rank
+alone has seen is an alarm on all, so that they raise at the same step. Without a rewind the process
+exits non-zero and saves no model.
 
-Not covered: a rank other than 0 that sees trouble alone (its traceback is in the log).
+Not covered: an error on a rank other than 0 is no event (its traceback is in the log).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ JSON files are replaced by rename, so a reader sees the old text or the new one,
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -107,3 +108,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise ValueError(f"{path} holds no JSON object")
     return value
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file's content, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

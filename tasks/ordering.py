@@ -14,6 +14,7 @@ from blocks.clouds import is_rented
 from runner.gateway import gateway_url
 from runner.home import REPOSITORY, home
 from runner.renting import volume_path
+from runner.settings import RunnerSettings
 from runner.tokens import gateway_key, pod_token
 from tasks.run import Order, Run
 
@@ -72,8 +73,7 @@ def pod_environment(run: Run, order: Order, cloud: str) -> dict[str, str]:
     `env`.
     """
     settings = order.settings
-    in_s3 = (settings.checkpoint_store or "").startswith("s3://")
-    names = (*PASSED_ON, *(PASSED_ON_FOR_S3 if in_s3 else ()))
+    names = (*PASSED_ON, *(PASSED_ON_FOR_S3 if _stores_in_s3(settings) else ()))
     secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
     asked = {name: value for name, value in settings.env.items() if value is not None}
     common = {
@@ -97,9 +97,8 @@ def _rented(run: Run, order: Order, cloud: str) -> dict[str, str]:
     expires = order.deadline(run) + TOKEN_OUTLIVES
     token = pod_token(gateway_key(home().gateway_key), run.id, expires.timestamp())
     jupyter = order.settings.jupyter and not order.settings.one_shot
-    in_s3 = (order.settings.checkpoint_store or "").startswith("s3://")
     optional = {
-        "AXR_PACKAGES": "s3fs" if in_s3 else "",
+        "AXR_PACKAGES": "s3fs" if _stores_in_s3(order.settings) else "",
         "AXR_KEEP": "" if order.settings.one_shot else "yes",
         "JUPYTER_DISABLE": "" if jupyter else "1",
         # The worker's log names each run's address in the UI, which the gateway does not have.
@@ -116,3 +115,7 @@ def _rented(run: Run, order: Order, cloud: str) -> dict[str, str]:
         "PREFECT_API_URL": f"{gateway}/api",
         "PREFECT_CLIENT_CUSTOM_HEADERS": json.dumps({"Authorization": f"Bearer {token}"}),
     }
+
+
+def _stores_in_s3(settings: RunnerSettings) -> bool:
+    return (settings.checkpoint_store or "").startswith("s3://")

@@ -10,13 +10,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 from prefect.blocks.core import Block
-from prefect.settings import PREFECT_API_URL
 from pydantic import Field, SecretStr
 
+from blocks.account import find_account, needed
 from blocks.runpod.balance import Balance, balance
 from blocks.runpod.client import BASE_URL, RunPodClient
 from blocks.runpod.cloud import RunPodCloud
-from runner.errors import ConfigError
 
 BLOCK = "runpod"
 KEY = "RUNPOD_API_KEY"
@@ -49,26 +48,11 @@ class RunPodAccount(Block):
 @lru_cache(maxsize=1)
 def runpod_account() -> RunPodAccount | None:
     """The account of this installation, None when there is none. Read once in a process."""
-    key = os.environ.get(KEY, "").strip()
-    if key:
-        return RunPodAccount(api_key=SecretStr(key))
-    if not PREFECT_API_URL.value():
-        return None  # asking for a block would start a server for the moment
-    try:
-        found = RunPodAccount.load(BLOCK)
-    except ValueError:  # what Prefect raises for a block that does not exist
-        return None
-    assert isinstance(found, RunPodAccount)
-    return found
+    return find_account(RunPodAccount, name=BLOCK, variable=KEY)
 
 
 @lru_cache(maxsize=1)
 def runpod_cloud() -> RunPodCloud:
     """The cloud of this installation's account; ConfigError when it has none."""
-    account = runpod_account()
-    if account is None:
-        raise ConfigError(
-            f"cloud runpod needs an account: set {KEY} for the control side, or make a block "
-            f"`{BLOCK}` of the type RunPod Account in the Prefect UI"
-        )
+    account = needed(runpod_account(), RunPodAccount, name=BLOCK, variable=KEY)
     return account.cloud()

@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 from prefect.blocks.core import Block
-from prefect.settings import PREFECT_API_URL
 from pydantic import Field, SecretStr
 
+from blocks.account import find_account, needed
 from blocks.vast.client import BASE_URL, VastClient
 from blocks.vast.cloud import VastCloud
-from runner.errors import ConfigError
 
 BLOCK = "vast"
 KEY = "VAST_API_KEY"
@@ -53,26 +52,11 @@ class VastAccount(Block):
 @lru_cache(maxsize=1)
 def vast_account() -> VastAccount | None:
     """The account of this installation, None when there is none. Read once in a process."""
-    key = os.environ.get(KEY, "").strip()
-    if key:
-        return VastAccount(api_key=SecretStr(key))
-    if not PREFECT_API_URL.value():
-        return None  # asking for a block would start a server for the moment
-    try:
-        found = VastAccount.load(BLOCK)
-    except ValueError:  # what Prefect raises for a block that does not exist
-        return None
-    assert isinstance(found, VastAccount)
-    return found
+    return find_account(VastAccount, name=BLOCK, variable=KEY)
 
 
 @lru_cache(maxsize=1)
 def vast_cloud() -> VastCloud:
     """The cloud of this installation's account; ConfigError when it has none."""
-    account = vast_account()
-    if account is None:
-        raise ConfigError(
-            f"cloud vast needs an account: set {KEY} for the control side, or make a block "
-            f"`{BLOCK}` of the type Vast Account in the Prefect UI"
-        )
+    account = needed(vast_account(), VastAccount, name=BLOCK, variable=KEY)
     return account.cloud()

@@ -108,9 +108,3 @@ def copy_checked(
         target.write(content)
     if sha256 is not None and digest.hexdigest() != sha256:
         raise Changed(f"{name} has changed since it was recorded")
-
-
-def sha256_of(path: Path) -> str:
-    """The hash of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -20,11 +20,11 @@ from pathlib import Path
 
 from pod import events, ledger
 from pod.ledger import LEDGER
-from pod.rundir import RunDir, write_json
+from pod.rundir import RunDir, sha256_of, write_json
 from pod.store import state
 from pod.store.choice import condemned
 from pod.store.manifest import Manifest, folder_name, stored
-from pod.store.places import Place, StoreError, open_place, sha256_of
+from pod.store.places import Place, StoreError, open_place
 
 SPARE_BYTES = 256 * 1024 * 1024
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pod.rundir import sha256_of
 from pod.store.folder import FolderPlace
-from pod.store.places import Changed, Source, StoreError, open_place, sha256_of
+from pod.store.places import Changed, Source, StoreError, open_place
 
 
 def source(tmp_path: Path, content: bytes = b"content") -> Source:
