@@ -66,8 +66,11 @@ def steps(run: Run) -> str | None:
     tell(run, order, "started", f"on {pod.cloud} at ${pod.price_per_hour:.2f} per hour")
     pod = prepare(run, order, pod)
     done = attempts(run.id) or [train(run, order, pod, FIRST)]
-    while done[-1].outcome != "completed":
+    while True:
+        if done[-1].outcome == "completed":
+            if model := publish(run, order, done[-1]):
+                return model.repository
+            done = attempts(run.id)  # the pod went, and the model with it
         plan = decide(run, order, done)
         tell(run, order, "spike", done[-1].reason, attempt=done[-1].n)
         done.append(resume(run.id, plan.n, plan.what, plan.why, plan))
-    return publish(run, order)

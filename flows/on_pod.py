@@ -26,13 +26,22 @@ from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
-from tasks.storing import bring_checkpoints, start_mirror
+from tasks.storing import (
+    bring_checkpoints,
+    bring_to_store,
+    start_mirror,
+    store_trouble,
+    tending,
+    wait_until_stored,
+)
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tasks.upload import gather_model, upload
 
 # Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk
 # before.
 SAVE_WITHIN = 20.0
+STORED_AFTER_CANCEL = 6.0
+STORED_WITHIN = 600.0
 
 
 @flow(name="prepare", log_prints=True)
@@ -79,7 +88,10 @@ def train(
             bring_checkpoints(folder, run, plan)
             start_mirror(folder)
             process = start_or_attach(folder, plan)
-            facts = follow_trainer(folder, plan, process, Progress(run, attempt))
+            show = tending(folder, Progress(run, attempt))
+            facts = follow_trainer(folder, plan, process, show)
+            if last and facts.outcome != "completed":  # the pod goes next
+                wait_until_stored(folder, STORED_WITHIN)
         except TerminationSignal:
             _stop_if_cancelled(folder, plan)
             raise
@@ -100,6 +112,8 @@ def publish(run: str, repository: str | None = None) -> State[Any]:
     try:
         with alive(run) as folder:
             published = upload(gather_model(folder), repository)
+            if not published and not bring_to_store(folder):
+                return Failed(name="Crash", message=f"not stored: {store_trouble(folder)}")
             folder.finished.touch()  # a container that is started again has nothing to do
     except RunEnded as ended:
         return Failed(name=state_name(ended.outcome), message=str(ended))
@@ -116,3 +130,4 @@ def _stop_if_cancelled(folder: RunDir, plan: Plan) -> None:
     if living:
         living.stop(grace_s=SAVE_WITHIN)
     leave_facts(str(flow_run.id), read_facts(folder, plan, outcome="cancelled"))
+    wait_until_stored(folder, STORED_AFTER_CANCEL)

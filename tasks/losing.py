@@ -1,7 +1,8 @@
-"""A pod that was taken away in the middle of an attempt: the run goes on elsewhere, if it can."""
+"""A pod that was taken away from a run: it goes on elsewhere, if its checkpoints survive."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from prefect.client.schemas.objects import FlowRun, State
@@ -14,7 +15,7 @@ from runner.errors import PodLost, TrainingFailed, state_name
 from runner.ladder import NextAttempt
 from tasks.api import api, write
 from tasks.run import Order
-from tasks.standing import PREFIX
+from tasks.standing import PREFIX, attempts, children
 from tasks.teardown import end_pod
 
 
@@ -26,13 +27,7 @@ def give_up(
     In this order: a pod that comes back by itself would be a second one. TrainingFailed when the
     next pod could not know what this one has trained.
     """
-    if not survives(order):
-        raise TrainingFailed(
-            "preempted",
-            f"{lost}; without checkpoint_store or network_volume its work went with it",
-        ) from lost
-    log().warning("%s; the run goes on elsewhere", lost)
-    end_pod(pod)
+    _let_go(order, pod, lost)
     facts = AttemptFacts(
         plan.n,
         "preempted",
@@ -43,9 +38,42 @@ def give_up(
         pod=pod.id,
         cloud=pod.cloud,
     )
-    ended: State[Any] = Failed(name=state_name(facts.outcome), message=to_message(facts))
-    write(lambda: api().set_flow_run_state(child.id, ended, force=True))
+    _end(child, facts)
     return facts
+
+
+def give_up_model(run_id: str, order: Order, pod: Pod | None, lost: PodLost) -> None:
+    """As `give_up`, for a pod (None: gone already) that had trained the model and not yet published
+    it: its last attempt becomes `preempted`, so the next one trains the end of it again.
+    """
+    _let_go(order, pod, lost)
+    for child in children(run_id):
+        # Nobody may publish from the next pod before it has a model.
+        if child.name.startswith("publish-") and child.state and not child.state.is_final():
+            _set(child, Failed(name=state_name("preempted"), message=str(lost)))
+    done = attempts(run_id)[-1]
+    trained = [child for child in children(run_id) if child.name == f"train-{done.n}"][-1]
+    why = f"{lost}, before the model was published"
+    _end(trained, replace(done, outcome="preempted", reason=why))
+
+
+def _let_go(order: Order, pod: Pod | None, lost: PodLost) -> None:
+    if not survives(order):
+        raise TrainingFailed(
+            "preempted",
+            f"{lost}; without checkpoint_store or network_volume its work went with it",
+        ) from lost
+    log().warning("%s; the run goes on elsewhere", lost)
+    if pod is not None:
+        end_pod(pod)
+
+
+def _end(child: FlowRun, facts: AttemptFacts) -> None:
+    _set(child, Failed(name=state_name(facts.outcome), message=to_message(facts)))
+
+
+def _set(child: FlowRun, state: State[Any]) -> None:
+    write(lambda: api().set_flow_run_state(child.id, state, force=True))
 
 
 def survives(order: Order) -> bool:

@@ -4,8 +4,10 @@ facts.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from prefect import task
-from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.objects import State
 
 from blocks.cloud import Pod
 from blocks.clouds import cloud
@@ -14,7 +16,7 @@ from runner.attempts import AttemptFacts
 from runner.errors import PodLost, TrainingFailed
 from runner.ladder import NextAttempt
 from tasks.children import follow, start_child
-from tasks.losing import give_up, is_on_another_pod
+from tasks.losing import give_up, give_up_model, is_on_another_pod
 from tasks.monitor import Monitor
 from tasks.provision import find_pod, provision
 from tasks.run import Order, Run
@@ -23,6 +25,13 @@ from tasks.teardown import end_pod
 from tasks.timing import timed
 
 MOST_LOST = 5  # pods that may be lost before a training has begun
+
+
+@dataclass(frozen=True)
+class Published:
+    """The model is where it belongs; `repository` of the hub, None when none was asked for."""
+
+    repository: str | None
 
 
 @task
@@ -67,37 +76,40 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
 
 
 @task
-def publish(run: Run, order: Order) -> str | None:
-    """Gather the final weights on the run's pod, which may be another one than at first, and upload
-    them; the hub repository, None when none was asked for.
+def publish(run: Run, order: Order, trained: AttemptFacts) -> Published | None:
+    """Gather the final weights on the pod that trained them, and upload them. None when they went
+    with it: that last attempt counts as preempted from then on.
     """
     pod = find_pod(run, [cloud(name) for name in order.clouds])
-    if pod is None:
-        raise TrainingFailed("preempted", "the pod was gone before the model was published")
-    child = start_child(
-        run.id, "publish", run.generation, {"run": run.id, "repository": order.hub_repository}
-    )
-    with timed(run.id, "publish"):
-        state = _followed(child, run, order, pod)
+    try:
+        if pod is None or trained.pod not in (None, pod.id):
+            pod = None  # a new one that a parent has taken since is not the one that was lost
+            raise PodLost("the pod is gone")
+        state = _publish(run, order, pod)
+    except PodLost as lost:
+        give_up_model(run.id, order, pod, lost)
+        return None
     _must_complete(state)
-    return state.message or None
+    return Published(state.message or None)
+
+
+def _publish(run: Run, order: Order, pod: Pod) -> State[object]:
+    parameters = {"run": run.id, "repository": order.hub_repository}
+    child = start_child(run.id, "publish", _number(run), parameters)
+    with timed(run.id, "publish"):
+        return follow(child, Monitor(run, order, pod))
 
 
 def _prepare(run: Run, order: Order, pod: Pod) -> None:
     parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
-    # Once for each pod, and again for each time that somebody asked.
-    number = run.generation + max(0, len(pods_of(recall(run.id))) - 1)
-    child = start_child(run.id, "prepare", number, parameters)
+    child = start_child(run.id, "prepare", _number(run), parameters)
     with timed(run.id, "prepare"):
         _must_complete(follow(child, Monitor(run, order, pod)))
 
 
-def _followed(child: FlowRun, run: Run, order: Order, pod: Pod) -> State[object]:
-    """Follow a step that can't go on elsewhere."""
-    try:
-        return follow(child, Monitor(run, order, pod))
-    except PodLost as lost:
-        raise TrainingFailed("preempted", str(lost)) from lost
+def _number(run: Run) -> int:
+    """Of a step that is done once for each pod, and again for each time that somebody asked."""
+    return run.generation + max(0, len(pods_of(recall(run.id))) - 1)
 
 
 def _must_complete(state: State[object]) -> None:

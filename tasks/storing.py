@@ -18,6 +18,7 @@ from pathlib import Path
 
 from blocks.logs import log
 from pod import trainer
+from pod.events import Event
 from pod.rundir import RunDir, read_json
 from pod.store.choice import recorded
 from pod.store.mirror import LOCK
@@ -28,6 +29,8 @@ from runner.taskfile import parse_task_file
 from tasks.starting import Plan
 
 LOOK_EVERY = 0.2
+TEND_EVERY = 30.0
+STORED_WITHIN = 1800.0
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
@@ -51,6 +54,32 @@ def start_mirror(folder: RunDir, environment: Mapping[str, str] = os.environ) ->
             start_new_session=True,
         )
     return True
+
+
+def tending(
+    folder: RunDir,
+    show: Callable[[list[Event]], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Callable[[list[Event]], None]:
+    """`show` for a follower, and now and then a look at the mirror: one that died is started again,
+    and what keeps checkpoints from the store is said once.
+    """
+    next_look, said = clock() + TEND_EVERY, None
+
+    def shown(events: list[Event]) -> None:
+        nonlocal next_look, said
+        show(events)
+        if clock() < next_look:
+            return
+        next_look = clock() + TEND_EVERY
+        if start_mirror(folder):
+            log().warning("The mirror of the checkpoints had died; it is started again")
+        trouble = store_trouble(folder)
+        if trouble and trouble != said:
+            log().warning("Checkpoints don't reach the store at present: %s", trouble)
+        said = trouble
+
+    return shown
 
 
 def restore_from_store(
@@ -128,6 +157,18 @@ def wait_until_stored(
             return False
         sleep(LOOK_EVERY)
     return False
+
+
+def bring_to_store(folder: RunDir, environment: Mapping[str, str] = os.environ) -> bool:
+    """The end of a run whose model goes to the store alone: wait until it is there.
+
+    False when it is not there in STORED_WITHIN seconds; True also for a run without a store.
+    """
+    url = _url(folder, environment)
+    if url is None or _is_own_volume(url, environment):
+        return True
+    start_mirror(folder, environment)
+    return wait_until_stored(folder, STORED_WITHIN)
 
 
 def store_trouble(folder: RunDir) -> str | None:

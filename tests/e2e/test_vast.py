@@ -112,3 +112,31 @@ def test_the_next_cloud_is_asked_when_the_first_ones_are_full(
     assert [pod["cloud"] for pod in report["pods"]] == ["local"]
     assert other.state["pods"] == rented.state["pods"] == []
     assert [call for call in other.state["requests"] if call["method"] == "POST"]
+
+
+def test_a_machine_lost_with_the_trained_model_is_made_good(
+    rented: Rented, hub: str, tmp_path: Path
+) -> None:
+    """Outbid after the last step and before the model was published: the end is trained again."""
+    rented.set(keep_folders=True, snatch=False)
+    file = rented_task(
+        tmp_path,
+        TINY,
+        cloud="vast",
+        gpu="RTX 4090",
+        spot=True,
+        checkpoint_store="hf://me/trained",
+        env={"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": hub},
+    )
+    run = rented.side.start(file)
+    pod, folder = rented.training(run, step=1)
+    told = folder / "events.jsonl"
+    rented.side.wait("the end of the training", lambda: '"kind": "end"' in told.read_text())
+    rented.set(outbid=pod["id"])
+    report = rented.side.report(run, within=200)
+    assert report["state"] == "completed", report["reason"]
+    lost, last = report["attempts"]
+    assert (lost["outcome"], last["outcome"]) == ("preempted", "completed")
+    assert last["pod"] != lost["pod"]
+    assert last["last_step"] == report["planned_steps"]
+    assert rented.state["pods"] == []
