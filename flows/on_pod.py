@@ -21,11 +21,14 @@ from runner.attempts import to_message
 from runner.errors import RunEnded, state_name
 from runner.report import Rung
 from tasks.api import API_AWAY, ApiLost
-from tasks.facts import read_facts
+from tasks.facts import read_facts, refused
+from tasks.guarding import must_be_guarded
+from tasks.phase_label import PhaseLabel
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
+from tasks.stopping import SAVED_FIRST, AskedToStop, bring_to_safety
 from tasks.storing import (
     bring_checkpoints,
     bring_to_store,
@@ -49,6 +52,7 @@ def prepare(run: str, task_file: str, content: str) -> State[Any]:
     """Put the run's files on the volume and run the user's entry script."""
     try:
         with alive(run) as folder:
+            must_be_guarded()
             task = write_run_files(folder, content, task_file)
             run_entry(folder, task.settings.entry)
     except RunEnded as ended:
@@ -89,14 +93,22 @@ def train(
             start_mirror(folder)
             process = start_or_attach(folder, plan)
             show = tending(folder, Progress(run, attempt))
-            facts = follow_trainer(folder, plan, process, show)
-            if last and facts.outcome != "completed":  # the pod goes next
+            show = PhaseLabel(folder, str(flow_run.id), show)
+            asked = AskedToStop(str(flow_run.id))
+            facts = follow_trainer(folder, plan, process, show, asked=asked)
+            if facts.outcome in SAVED_FIRST:
+                bring_to_safety(folder, run)
+            elif last and facts.outcome != "completed":  # the pod goes next
                 wait_until_stored(folder, STORED_WITHIN)
         except TerminationSignal:
             _stop_if_cancelled(folder, plan)
             raise
         except StoreError as error:
             return Failed(name="Crash", message=str(error))
+        except RunEnded as wrong:  # before any training
+            return Failed(
+                name=state_name(wrong.outcome), message=to_message(refused(folder, plan, wrong))
+            )
         except (
             API_AWAY
         ) as away:  # the trainer goes on; a follower that counts as crashed comes back
