@@ -24,9 +24,12 @@ from tasks.api import API_AWAY, ApiLost
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock
+from tasks.safety import is_only_copy, leave_to_guard
 from tasks.standing import attempts, recall, remember
 from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import teardown
+
+ONLY_COPY = "its pod holds the only copy of what was trained and is left to its guard"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ def finish(
     else:
         if end.outcome in SAVED_FIRST:
             save_first(run, end.outcome)
+        if end.outcome != "cancelled" and (why := is_only_copy(run.id)):
+            end = replace(end, reason=f"{end.reason}; {ONLY_COPY}: {why}")
+            remember(run.id, {"reason": end.reason})
+            teardown = leave_to_guard
         teardown(run.id)
         for log_file in run.folder.glob("*.log"):  # of a local pod, whose volume stays here
             scrub_file(log_file)

@@ -7,14 +7,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from uuid import UUID
+
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from blocks.logs import log
 from pod.events import Event
 from pod.pulse import Pulse, read_pulse
 from pod.rundir import RunDir
-from tasks.api import API_AWAY, api, write
+from tasks.api import API_AWAY, api
 from tasks.standing import PREFIX
 
 EVERY = 15.0
@@ -47,7 +48,9 @@ class PhaseLabel:
             f"{PREFIX}phase_at": round(pulse.t),
         }
         try:
-            write(partial(api().update_flow_run_labels, UUID(self.flow_run_id), labels))
+            # Asked once: the follower must not wait for a server, and the next turn comes soon.
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+                api().update_flow_run_labels(UUID(self.flow_run_id), labels)
             self._written = pulse
         except API_AWAY as away:
             log().warning("The trainer's phase can't be shown now: %s", away)

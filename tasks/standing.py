@@ -87,19 +87,22 @@ def attempts(run: str) -> list[AttemptFacts]:
     ]
 
 
+def leave_words(flow_run_id: str, words: Mapping[str, str]) -> None:
+    """Write facts to the labels of a flow run on a pod, as `remember` does for the run."""
+    labels: dict[str, str | int | float | bool] = {PREFIX + k: v for k, v in words.items()}
+    write(lambda: api().update_flow_run_labels(UUID(flow_run_id), labels))
+
+
 def leave_facts(flow_run_id: str, facts: AttemptFacts) -> None:
     """Leave the facts where a cancelled flow, whose final message is Prefect's own, can still say
     them.
     """
-    prefect = api()
-    labels: dict[str, str | int | float | bool] = {f"{PREFIX}facts": to_message(facts)}
-    write(lambda: prefect.update_flow_run_labels(UUID(flow_run_id), labels))
+    leave_words(flow_run_id, {"facts": to_message(facts)})
 
 
 def leave_pod(flow_run_id: str) -> None:
     """Say, for a parent that is started again, which pod this flow run is on."""
-    labels: dict[str, str | int | float | bool] = {f"{PREFIX}pod": os.environ["AXR_POD"]}
-    write(lambda: api().update_flow_run_labels(UUID(flow_run_id), labels))
+    leave_words(flow_run_id, {"pod": os.environ["AXR_POD"]})
 
 
 def _facts(child: FlowRun, state: State[object]) -> AttemptFacts:

@@ -8,36 +8,30 @@ answers with `axr.stopping`, stops the trainer, stores what it saved, and ends a
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import cast, get_args
 from uuid import UUID
 
 from prefect.client.schemas.objects import FlowRun
 
-from blocks.clouds import is_rented
 from blocks.logs import log
-from pod.rundir import RunDir
-from pod.saving import NotSaved, save_only_copy
 from runner.errors import ConfigError, Outcome
-from tasks.api import API_AWAY, api, write
+from tasks.api import API_AWAY, api
 from tasks.lease import renew
 from tasks.run import Run, open_order
-from tasks.standing import PREFIX, children, facts_of
-from tasks.storing import wait_until_stored
+from tasks.safety import STORE_WITHIN
+from tasks.standing import children, facts_of, leave_words
 
 # Ends that are decided while all is well with the training.
 SAVED_FIRST: frozenset[Outcome] = frozenset({"budget", "deadline"})
 LOOK_EVERY = 5.0
 ANSWER_WITHIN = 60.0
-# The trainer's step and its checkpoint, then the way to the store: 80 GB need a quarter of an hour.
+# The trainer's step and its checkpoint.
 SAVE_WITHIN = 300.0
-STORE_WITHIN = 900.0
 
 
 def save_first(
@@ -56,7 +50,7 @@ def save_first(
     for child in _trainings(run.id):
         with suppress(ConfigError):  # a task file that can't be read any more renews nothing
             renew(run, open_order(run.id), now(), spare=SAVE_WITHIN + STORE_WITHIN)
-        _leave_word(str(child.id), {"stop": why})
+        leave_words(str(child.id), {"stop": why})
         if not _wait_for_end(child, clock, sleep):
             log().warning("%s was asked to save and end, and has not: its pod is ended", child.name)
 
@@ -80,27 +74,10 @@ class AskedToStop:
             word = facts_of(api().read_flow_run(UUID(self.flow_run))).get("stop")
             if word not in get_args(Outcome):
                 return None
-            _leave_word(self.flow_run, {"stopping": "yes"})
+            leave_words(self.flow_run, {"stopping": "yes"})
         except API_AWAY:
             return None
         return cast(Outcome, word)
-
-
-def bring_to_safety(
-    folder: RunDir, run: str, environment: Mapping[str, str] = os.environ
-) -> str | None:
-    """Store what a stopped trainer has saved, as far as it would end with this pod; why that was
-    not possible, None when it was.
-    """
-    if not is_rented(environment.get("AXR_CLOUD", "local")):
-        wait_until_stored(folder, STORE_WITHIN)  # a copy: the run's own folder stays
-        return None
-    try:
-        log().info("Saved: %s", save_only_copy(folder, run, environment, within=STORE_WITHIN))
-    except NotSaved as failed:
-        log().error("The checkpoint is on this pod alone: %s", failed)
-        return str(failed)
-    return None
 
 
 def _trainings(run_id: str) -> list[FlowRun]:
@@ -109,11 +86,6 @@ def _trainings(run_id: str) -> list[FlowRun]:
         for child in children(run_id)
         if child.name.startswith("train-") and child.state and child.state.is_running()
     ]
-
-
-def _leave_word(flow_run: str, facts: Mapping[str, str]) -> None:
-    labels: dict[str, str | int | float | bool] = {PREFIX + k: v for k, v in facts.items()}
-    write(partial(api().update_flow_run_labels, UUID(flow_run), labels))
 
 
 def _wait_for_end(

@@ -10,15 +10,13 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Running
 
 from pod.rundir import RunDir
-from pod.saving import NotSaved
-from tasks import stopping
+from tasks import standing, stopping
 from tasks.run import Run
 from tasks.stopping import (
     ANSWER_WITHIN,
     SAVE_WITHIN,
     STORE_WITHIN,
     AskedToStop,
-    bring_to_safety,
     save_first,
 )
 
@@ -62,7 +60,7 @@ def _serve(monkeypatch: pytest.MonkeyPatch, server: Server) -> list[float]:
     """Let the module speak to this server; until when the pod's budget was prolonged."""
     spared: list[float] = []
     monkeypatch.setattr(stopping, "api", lambda: server)
-    monkeypatch.setattr(stopping, "write", lambda call: call())
+    monkeypatch.setattr(standing, "api", lambda: server)
     monkeypatch.setattr(stopping, "children", lambda run: [server.other, server.child])
     monkeypatch.setattr(stopping, "open_order", lambda run: None)
     monkeypatch.setattr(stopping, "renew", lambda run, order, now, spare: spared.append(spare))
@@ -124,27 +122,6 @@ def test_the_follower_hears_the_word_and_answers(monkeypatch: pytest.MonkeyPatch
     server.child.labels["axr.stop"] = "nonsense"
     server.seconds = 30
     assert asked() is None
-
-
-def test_what_a_rented_pod_saved_is_brought_away(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Its disk ends with it; on this machine the run's folder stays, and the store has a moment."""
-    done: list[str] = []
-
-    def save(folder: RunDir, run: str, environment: Any, *, within: float) -> str:
-        if environment.get("fails"):
-            raise NotSaved("no token")
-        done.append(run)
-        return "hf://me/x"
-
-    monkeypatch.setattr(stopping, "save_only_copy", save)
-    monkeypatch.setattr(stopping, "wait_until_stored", lambda *args: done.append("waited"))
-    folder = RunDir(tmp_path)
-    assert bring_to_safety(folder, "run", {"AXR_CLOUD": "vast"}) is None
-    assert bring_to_safety(folder, "run", {"AXR_CLOUD": "local"}) is None
-    assert done == ["run", "waited"]
-    assert bring_to_safety(folder, "run", {"AXR_CLOUD": "vast", "fails": "1"}) == "no token"
 
 
 def test_a_stopped_training_ends_with_the_outcome_that_was_asked_for(
