@@ -23,6 +23,7 @@ from tasks.ending import End, decided, finish
 from tasks.losing import survives
 from tasks.report import report
 from tasks.run import open_order, open_run, parent_lock
+from tasks.safety import is_only_copy, leave_to_guard
 from tasks.standing import attempts, children, pods_of, recall, remember
 from tasks.teardown import stop_children, teardown
 
@@ -66,7 +67,7 @@ def end_dead_run(run_id: str, end: End) -> bool:
     try:
         with hold(parent_lock(run_id)):
             end = decided(run_id) or end
-            only_copy = holds_only_copy(run_id)
+            only_copy = None if is_only_copy(run_id) else holds_only_copy(run_id)
             if only_copy:
                 end = End(end.outcome, f"{end.reason}; {only_copy}", end.published)
             log().error("The run %s is ended by the sweep: %s", run_id, end.reason)
@@ -113,14 +114,6 @@ def holds_only_copy(run_id: str) -> str | None:
     except ConfigError:  # without its task file nothing is known to be safe
         pass
     return f"its pod {alive[-1]} holds the only copy of what was trained and is left to its guard"
-
-
-def leave_to_guard(run_id: str) -> None:
-    """In place of a teardown: the trainer saves and stops, and the pod's guard, whose lease nobody
-    renews any more, brings the model to safety before it ends the pod.
-    """
-    stop_children(run_id)
-    remember(run_id, {"left_to_guard": "yes"})
 
 
 def _has_trained(run_id: str) -> bool:
