@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from blocks.cloud import Pod, PodPhase
 from blocks.clouds import cloud_of
-from runner.errors import PodLost, TrainingFailed, TryAgain
+from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain
 from tasks.budget import is_too_dear
 from tasks.limits import Limits
 from tasks.losing import survives
@@ -76,7 +76,7 @@ class Monitor:
             if self.clock() >= self._next_price:
                 self._next_price = self.clock() + PRICE_EVERY
                 self._check_price(cloud.find(self.run.id))
-        except TryAgain:
+        except (TryAgain, KeyRefused):  # a refused key shows nothing either
             return
 
     def _check_queue(self, phase: PodPhase) -> None:

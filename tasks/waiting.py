@@ -14,7 +14,7 @@ from prefect.client.schemas.objects import WorkerStatus
 
 from blocks.cloud import Cloud, Pod, PodPhase
 from blocks.logs import log
-from runner.errors import PodLost, RunnerError, TryAgain
+from runner.errors import KeyRefused, PodLost, RunnerError, TryAgain
 from tasks.api import api
 from tasks.standing import remember, remember_loading
 
@@ -112,7 +112,7 @@ def _phase(cloud: Cloud, pod: Pod) -> PodPhase | None:
     """What the cloud says; None when it can't say now."""
     try:
         return cloud.status(pod).phase
-    except TryAgain:
+    except (TryAgain, KeyRefused):  # a refused key shows nothing either
         return None
     except PodLost as gone:
         raise DidNotStart(str(gone)) from gone

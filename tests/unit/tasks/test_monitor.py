@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from blocks.cloud import Pod, PodPhase, PodStatus
-from runner.errors import PodLost, TrainingFailed, TryAgain
+from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain
 from runner.taskfile import parse_task_file
 from tasks import limits, monitor
 from tasks.monitor import Monitor
@@ -92,9 +92,12 @@ def test_time_and_money_end_the_wait(
     assert ended.value.outcome == outcome
 
 
-def test_a_lookup_that_fails_is_not_a_lost_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    """H21: "can't see it" is never "it is gone"."""
-    _monitor(monkeypatch, cloud=FakeCloud(TryAgain("503")))()
+@pytest.mark.parametrize("error", [TryAgain("503"), KeyRefused("401")])
+def test_a_lookup_that_fails_is_not_a_lost_pod(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """H21: "can't see it" is never "it is gone"; nor does it end what trains."""
+    _monitor(monkeypatch, cloud=FakeCloud(error))()
 
 
 def test_a_pod_that_is_confirmed_gone_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:

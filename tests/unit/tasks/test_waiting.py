@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from blocks.cloud import Pod, PodPhase, PodStatus
-from runner.errors import PodLost, TrainingFailed, TryAgain
+from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain
 from tasks import waiting
 from tasks.waiting import LIMITS, DidNotStart, wait_until_ready
 
@@ -100,5 +100,5 @@ def test_time_and_money_are_looked_at_while_a_pod_boots(stages: list[str]) -> No
 def test_a_cloud_that_can_not_say_is_asked_again(stages: list[str]) -> None:
     """Unknown is not gone."""
     assert (
-        _wait(Scripted(TryAgain("503"), TryAgain("503"), PodPhase.RUNNING), online_after=20) == 20
+        _wait(Scripted(TryAgain("503"), KeyRefused("401"), PodPhase.RUNNING), online_after=20) == 20
     )
