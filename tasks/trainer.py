@@ -17,6 +17,7 @@ from blocks.logs import log
 from pod import events, trainer
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts
+from runner.sources import source_root
 from tasks.facts import read_facts
 from tasks.rewinding import rewind, waits, was_rewound
 from tasks.starting import Plan, choose_start, write_axolotl_file
@@ -90,7 +91,9 @@ def _was_started(folder: RunDir, attempt: int) -> bool:
 
 def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> trainer.Trainer:
     checkpoint = choose_start(folder, plan)
-    write_axolotl_file(folder, plan, environment["AXR_REPOSITORY"])
+    code = Path(environment["AXR_REPOSITORY"])
+    root = source_root(folder.path, code)  # relative names in the task file count from here
+    write_axolotl_file(folder, plan, str(root))
     axolotl_env = Path(environment["AXR_AXOLOTL_ENV"])
     started = trainer.start(
         folder,
@@ -100,13 +103,13 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
             resume_from=checkpoint.path if checkpoint else None,
         ),
         trainer.trainer_environment(
-            {**environment, "PYTHONPATH": environment["AXR_REPOSITORY"]},
+            {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(code), str(root)]))},
             axolotl_env=axolotl_env,
             run_dir=folder,
             gpu=Path("/dev/nvidia0").exists(),
         ),
         attempt=plan.n,
-        cwd=Path(environment["AXR_REPOSITORY"]),
+        cwd=root,
     )
     begin = checkpoint.path if checkpoint else "the start"
     log().info("Attempt %s: trainer started (pid %s), from %s", plan.n, started.pid, begin)
