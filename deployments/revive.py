@@ -38,13 +38,15 @@ from tasks.standing import remember
 SETTLED = 4.0
 PATIENCE = {StateType.PENDING: 60.0, StateType.CANCELLING: 45.0}
 MOST_RUNS = 20
+# Their deployments: each holds the lock of its own run.
+PARENTS = ["finetune", "dispatch"]
 
 
 def revive_parents() -> list[str]:
-    """Set every dead `finetune` run going again, to go on or to be ended; the ids of those."""
+    """Set every dead `finetune` and `dispatch` run going again, to go on or to end; their ids."""
     prefect = api()
     found = prefect.read_flow_runs(
-        deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["finetune"])),
+        deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=PARENTS)),
         flow_run_filter=_unfinished(
             StateType.RUNNING, StateType.CRASHED, StateType.PENDING, StateType.CANCELLING
         ),

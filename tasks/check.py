@@ -8,12 +8,15 @@ from prefect.logging import get_run_logger
 from blocks.runpod.account import runpod_account
 from runner.errors import TryAgain
 from tasks.run import Order, Run, open_order
+from tasks.sources import bring_commit, lay_out_source
 
 
 @task
 def check(run: Run) -> Order:
     """Read the run's task file; ConfigError with one clear message when it is wrong."""
+    bring_commit(run)
     order = open_order(run.id)
+    lay_out_source(run, order)
     for warning in (*order.task.warnings, *order.warnings):
         get_run_logger().warning("%s", warning.sentence(order.task.name))
     if "runpod" in order.clouds:
