@@ -166,7 +166,7 @@ def test_a_branch_that_does_not_count_is_not_even_looked_at(
 def test_what_an_event_says_of_files_is_only_compared(
     remote: Remote, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Named files that the push did not change do not start; changed ones start though not named."""
+    """What the push did not change does not start; what it changed starts though not named."""
     before = remote.work.head
     remote.work.write("configs/b.yml", OTHER)
     remote.work.add("configs/c.yml")
@@ -229,7 +229,7 @@ def test_a_malformed_event_is_refused_with_a_short_reason(wrong: dict[str, Any])
 
 @dataclass
 class Server:
-    """The part of Prefect's API that starts runs; it keeps idempotency keys as the real one does."""
+    """The part of Prefect's API that starts runs; keeps idempotency keys as that does."""
 
     runs: dict[str, SimpleNamespace] = field(default_factory=dict)
     created: int = 0
