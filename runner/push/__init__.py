@@ -9,5 +9,6 @@ changes   the files that a push changed
 trailers  `Runner: skip` and `Runner: rerun` of commit messages
 pushed    the task files of a push, from the three above
 event     the event axolotl.config.pushed
+beside    the files that a task file names
 tree      the files of one commit, for pods
 """

@@ -89,6 +89,27 @@ def test_a_file_that_is_no_text_or_too_big_is_bad(remote: Remote, content: bytes
     assert bad.path == "configs/a.yml"
 
 
+def test_the_files_that_it_names_are_looked_for_in_the_commit(
+    remote: Remote, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Beside it, then from the root: an LFS pointer is no data, a missing file is a warning."""
+    before = remote.work.head
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:x\nsize 5\n"
+    remote.work.write("configs/big.jsonl", pointer)
+    remote.work.write("data/rows.jsonl", "{}")
+    remote.work.write("configs/lfs.yml", TASK.replace("data.jsonl", "big.jsonl"))
+    remote.work.write("configs/there.yml", TASK.replace("data.jsonl", "data/rows.jsonl"))
+    remote.work.write("configs/gone.yml", TASK + "deepspeed: ./ds.json\n")
+    remote.work.commit()
+    found = _plan(remote, before, remote.push())
+    assert [each.path for each in found.wanted] == ["configs/gone.yml", "configs/there.yml"]
+    (bad,) = found.bad
+    assert bad.path == "configs/lfs.yml"
+    assert "of configs/big.jsonl the commit holds only a Git LFS pointer" in bad.reason
+    assert "configs/gone.yml names ./ds.json, which is not in the commit" in caplog.text
+    assert "there.yml names" not in caplog.text
+
+
 def test_the_same_push_in_other_pieces_has_the_same_keys(remote: Remote) -> None:
     """Told once as a whole, or commit by commit, late, or by who looks at branches."""
     before = remote.work.head
