@@ -23,11 +23,11 @@ from prefect.states import Scheduled
 from blocks.logs import log
 from blocks.repository import Repository, is_on_branch
 from runner.axolotl_keys import places, template_places
-from runner.errors import ConfigError, RunnerError
-from runner.push.beside import missing, pointers
+from runner.errors import ConfigError, RunnerError, TryAgain
+from runner.push.beside import Listed, listing, missing, pointers
 from runner.push.changes import PassedOver, Push, is_none
 from runner.push.event import resource
-from runner.push.git import COMMIT, Git
+from runner.push.git import COMMIT, Git, GitError
 from runner.push.pushed import Pushed, TaskFiles, read, task_files
 from runner.push.rules import Rules
 from runner.taskfile import decoded
@@ -118,6 +118,14 @@ def plan(repository: Repository, told: Told, rules: Rules) -> Plan:
         return Plan()
     repository.fetch()
     try:
+        return _plan(repository, told, rules)
+    except GitError as error:
+        raise TryAgain(f"{repository.name} can't be read: {error}") from None
+
+
+def _plan(repository: Repository, told: Told, rules: Rules) -> Plan:
+    push = told.push
+    try:
         git = repository.with_commit(push.after)
     except ConfigError as error:
         raise Refused(str(error)) from None
@@ -128,10 +136,11 @@ def plan(repository: Repository, told: Told, rules: Rules) -> Plan:
         )
     found = task_files(git, push, rules, default=repository.default_branch())
     _compare(told, found)
+    there = listing(git, push.after) if found.files else {}
     wanted, bad = [], []
     for file in found.files:
         try:
-            wanted.append(_wanted(repository.name, git, push.after, file))
+            wanted.append(_wanted(repository.name, git, there, file))
         except ConfigError as error:
             bad.append(Bad(file.path, str(error)))
     return Plan(tuple(wanted), tuple(bad), found.passed_over)
@@ -170,16 +179,16 @@ def run_key(repository: str, file: Pushed) -> str:
     return f"push-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:40]}"
 
 
-def _wanted(repository: str, git: Git, commit: str, file: Pushed) -> Wanted:
+def _wanted(repository: str, git: Git, there: Mapping[str, Listed | None], file: Pushed) -> Wanted:
     content = decoded(read(git, file.blob), file.path)
     task = make_order(file.path, content).task
     names = [value for _, value in (*places(task.axolotl), *template_places(task.axolotl))]
-    if found := list(pointers(git, commit, file.path, names)):
+    if found := list(pointers(git, there, file.path, names)):
         raise ConfigError(
             f"{file.path}: of {', '.join(found)} the commit holds only a Git LFS pointer: commit "
             "the file itself, or put it on the hub"
         )
-    for name in missing(git, commit, file.path, names):
+    for name in missing(there, file.path, names):
         log().warning("%s names %s, which is not in the commit", file.path, name)
     return Wanted(file.path, content, run_key(repository, file))
 

@@ -6,36 +6,57 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from runner.push.git import Git
 from runner.push.tree import LFS
 
 SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".arrow", ".txt", ".jinja", ".yml", ".yaml")
+LARGEST_POINTER = 1024  # bytes
 
 
-def pointers(git: Git, commit: str, task_file: str, names: Iterable[str]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Listed:
+    """A file of a commit."""
+
+    blob: str
+    size: int
+
+
+def listing(git: Git, commit: str) -> dict[str, Listed | None]:
+    """All paths of the commit; None stands for a folder."""
+    found: dict[str, Listed | None] = {}
+    for line in git.run("ls-tree", "-r", "-t", "-l", "-z", commit).split(b"\0"):
+        facts, _, name = line.partition(b"\t")
+        if line:
+            _, kind, blob, size = facts.decode().split()
+            found[os.fsdecode(name)] = Listed(blob, int(size)) if kind == "blob" else None
+    return found
+
+
+def pointers(
+    git: Git, there: Mapping[str, Listed | None], task_file: str, names: Iterable[str]
+) -> Iterator[str]:
     """The named files of which the commit holds only a Git LFS pointer."""
     for name in names:
-        for path in _candidates(task_file, name):
-            size = _size(git, commit, path)
-            if size is not None:
-                if size < 1024 and git.run("cat-file", "blob", f"{commit}:{path}").startswith(LFS):
-                    yield path
-                break
+        path = next((each for each in _candidates(task_file, name) if each in there), "")
+        file = there.get(path)
+        small = file is not None and file.size <= LARGEST_POINTER
+        if file and small and git.run("cat-file", "blob", file.blob).startswith(LFS):
+            yield path
 
 
-def missing(git: Git, commit: str, task_file: str, names: Iterable[str]) -> Iterator[str]:
+def missing(
+    there: Mapping[str, Listed | None], task_file: str, names: Iterable[str]
+) -> Iterator[str]:
     """The names that are meant as local files and are not in the commit."""
     for name in names:
         local = name.startswith(("./", "../")) or name.endswith(SUFFIXES)
-        if local and not os.path.isabs(name) and "://" not in name and "*" not in name:
-            found = any(
-                git.holds("cat-file", "-e", f"{commit}:{path}")
-                for path in _candidates(task_file, name)
-            )
-            if not found:
-                yield name
+        elsewhere = os.path.isabs(name) or "://" in name or "*" in name
+        found = any(path in there for path in _candidates(task_file, name))
+        if local and not elsewhere and not found:
+            yield name
 
 
 def _candidates(task_file: str, name: str) -> list[str]:
@@ -45,12 +66,3 @@ def _candidates(task_file: str, name: str) -> list[str]:
     folders = (posixpath.dirname(task_file), "")
     paths = [posixpath.normpath(posixpath.join(folder, name)) for folder in folders]
     return [path for path in dict.fromkeys(paths) if not path.startswith("..") and path != "."]
-
-
-def _size(git: Git, commit: str, path: str) -> int | None:
-    """Of a file in the commit, None where there is none."""
-    if not git.holds("cat-file", "-e", f"{commit}:{path}"):
-        return None
-    if git.text("cat-file", "-t", f"{commit}:{path}") != "blob":
-        return None
-    return int(git.text("cat-file", "-s", f"{commit}:{path}"))

@@ -74,16 +74,16 @@ def is_task_file(content: bytes) -> bool:
 
 def read(git: Git, blob: str) -> bytes:
     """The content of a file, cut off beyond what a task file can have."""
-    if int(git.text("cat-file", "-s", blob)) > LARGEST:
-        return git.run("cat-file", "blob", blob)[: LARGEST + 1]
-    return git.run("cat-file", "blob", blob)
+    return git.run("cat-file", "blob", blob)[: LARGEST + 1]
 
 
 def _changed(git: Git, push: Push, found: Changes) -> tuple[dict[str, Pushed], list[PassedOver]]:
-    files, over = {}, list(found.passed_over)
+    files, over, asked = {}, list(found.passed_over), {}
     for each in found.files:
         origin = git.text("log", "-1", "--format=%H", push.after, "--", f":(literal){each.path}")
-        if skips(git, origin or push.after):
+        if origin not in asked:
+            asked[origin] = skips(git, origin or push.after)
+        if asked[origin]:
             over.append(PassedOver(each.path, "its commit says Runner: skip"))
         else:
             files[each.path] = Pushed(each.path, each.blob, origin or push.after)
