@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from pod.plugin import RunnerPlugin
 
 BLOCK = 10
-HOOKS = ("on_log", "on_save", "on_evaluate", "on_step_end")
+HOOKS = ("on_log", "on_save", "on_evaluate", "on_step_begin", "on_substep_end", "on_step_end")
 
 
 class SwitchedPlugin(RunnerPlugin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prefect.blocks.core import Block
@@ -10,8 +11,17 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import SecretStr
 
 from runner.errors import ConfigError
+from runner.secrets import learn
 
 Account = TypeVar("Account", bound=Block)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """USD left, and USD per hour that all pods of the account spend now."""
+
+    left: float
+    spend_per_hour: float
 
 
 def find_account(kind: type[Account], *, name: str, variable: str) -> Account | None:
@@ -26,6 +36,7 @@ def find_account(kind: type[Account], *, name: str, variable: str) -> Account | 
     except ValueError:  # what Prefect raises for a block that does not exist
         return None
     assert isinstance(found, kind)
+    learn({variable: found.api_key.get_secret_value()})  # type: ignore[attr-defined]
     return found
 
 

@@ -22,6 +22,8 @@ from enum import StrEnum
 from typing import Protocol
 
 NAME_PREFIX = "axr-"
+# The variable of a pod that tells which installation rented it; clouds show it in their listings.
+INSTALLATION = "AXR_INSTALLATION"
 
 
 class PodPhase(StrEnum):
@@ -39,7 +41,9 @@ class PodPhase(StrEnum):
 class Pod:
     """A machine that belongs to one run. `price_per_hour` in USD, storage included.
 
-    `place` names the kind of machine it is, for `PodOrder.avoid`; empty when unknown.
+    `place` names the kind of machine it is, for `PodOrder.avoid`; `installation` is what its
+    variable INSTALLATION says. Both are empty when unknown. `loading_per_hour` is what it costs
+    until its container runs, None where the full price is billed from the start or nobody knows.
     """
 
     id: str
@@ -48,6 +52,8 @@ class Pod:
     created: datetime
     price_per_hour: float
     place: str = ""
+    installation: str = ""
+    loading_per_hour: float | None = None
 
     @property
     def run(self) -> str:

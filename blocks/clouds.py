@@ -6,7 +6,7 @@ from blocks.cloud import Cloud, Pod
 from blocks.local.cloud import local_cloud
 from blocks.runpod.account import runpod_account, runpod_cloud
 from blocks.vast.account import vast_account, vast_cloud
-from runner.errors import ConfigError
+from runner.errors import ConfigError, TryAgain
 from runner.gateway import RENTED
 
 
@@ -33,6 +33,18 @@ def all_clouds() -> list[Cloud]:
 def cloud_of(pod: Pod) -> Cloud:
     """The cloud that a pod lives in."""
     return cloud(pod.cloud)
+
+
+def volume_price(name: str, volume: str | None) -> float:
+    """USD per hour of a network volume, which the cloud of this name bills beside its pods; 0.0
+    without one, and where the price can't be known now.
+    """
+    if volume is None or name != "runpod":
+        return 0.0
+    try:
+        return runpod_cloud().volume_price(volume)
+    except TryAgain:
+        return 0.0
 
 
 def is_rented(name: str) -> bool:

@@ -13,6 +13,7 @@ import httpx
 
 from blocks.logs import log
 from blocks.repository import Repository
+from runner.secrets import scrub
 
 API = "AXR_GITHUB_API"  # for GitHub Enterprise Server: https://host/api/v3
 StatusState = Literal["pending", "success", "failure", "error"]
@@ -32,7 +33,7 @@ class CommitStatus:
 
     def body(self) -> dict[str, str]:
         """As GitHub takes it: one status for each context is shown, the newest."""
-        what = " ".join(self.description.split())
+        what = " ".join(scrub(self.description).split())
         short = what if len(what) <= MOST_DESCRIPTION else what[: MOST_DESCRIPTION - 1] + "…"
         body = {
             "state": self.state,

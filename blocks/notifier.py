@@ -28,6 +28,7 @@ from prefect.logging import get_logger, get_run_logger
 from pydantic import Field, SecretStr
 
 from runner.notice import Notice
+from runner.secrets import learn
 
 if TYPE_CHECKING:
     from apprise import AppriseResult
@@ -93,6 +94,7 @@ def load_notifier(block_name: str | None, urls_from_env: str | None) -> Notifier
                 "Notifier block %r can't be loaded (%s).", block_name, type(error).__name__
             )
     urls = [url.get_secret_value() for url in notifier.urls]
+    learn({f"notice_url_{number}": url for number, url in enumerate(urls, 1)})
     for number, url in enumerate(urls, 1):
         if not is_usable(url):
             _log().warning("Notices can't be sent to %s.", _place(url, number, len(urls)))

@@ -26,6 +26,7 @@ from runner.locks import hold
 from runner.push.changes import Push
 from runner.push.git import Git, GitError
 from runner.push.rules import HEADS
+from runner.secrets import learn
 from runner.sources import COPIES, copy_of
 from runner.tokens import is_repository
 
@@ -146,9 +147,10 @@ def connect(name: str, url: str | None = None) -> Repository:
 def _of_block(block: ConnectedRepository) -> Repository:
     token = block.credentials.token if block.credentials else None
     own = os.environ.get(TOKEN, "").strip()
-    return Repository(
-        block.full_name, block.repository_url, token or (SecretStr(own) if own else None)
-    )
+    used = token or (SecretStr(own) if own else None)
+    if used:
+        learn({TOKEN: used.get_secret_value()})
+    return Repository(block.full_name, block.repository_url, used)
 
 
 def _credentials(url: str, secret: str) -> dict[str, str]:

@@ -20,6 +20,7 @@ from runner.push.git import Git, GitError
 from runner.push.pushed import read, task_files
 from runner.push.rules import HEADS, read_rules
 from runner.renting import renting_findings
+from runner.task_secrets import secret_findings
 from runner.taskfile import TaskFileError, decoded, parse_task_file
 
 BRANCH = f"{HEADS}pull"
@@ -59,7 +60,8 @@ def check_text(path: str, content: bytes) -> CheckedFile:
         return CheckedFile(path, "stop", error.findings)
     except ConfigError as error:
         return CheckedFile(path, "stop", [Finding(0, 0, "", "stop", "config", str(error), "")])
-    findings = (*task.warnings, *renting_findings(task, task.settings.cloud))
+    rented = renting_findings(task, task.settings.cloud)
+    findings = (*task.warnings, *secret_findings(task), *rented)
     levels = {finding.level for finding in findings}
     verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
     return CheckedFile(path, verdict, findings, task.settings)

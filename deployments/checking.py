@@ -9,6 +9,7 @@ from pathlib import Path
 from runner.errors import ConfigError
 from runner.finding import Finding
 from runner.renting import renting_findings
+from runner.task_secrets import secret_findings
 from runner.taskfile import TaskFileError, read_task_file
 
 
@@ -42,7 +43,7 @@ def _check(file: Path) -> Checked:
     try:
         task = read_task_file(file)
         rented = renting_findings(task, task.settings.cloud)
-        findings: tuple[Finding, ...] = (*task.warnings, *rented)
+        findings: tuple[Finding, ...] = (*task.warnings, *secret_findings(task), *rented)
     except TaskFileError as error:
         findings = tuple(error.findings)
     except ConfigError as error:

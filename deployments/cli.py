@@ -15,6 +15,7 @@ from pathlib import Path
 from deployments import control
 from runner.errors import ConfigError, RunnerError
 from runner.home import home
+from runner.values import plain_number
 
 OK, ENDED_OTHERWISE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -93,6 +94,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def pods(arguments: argparse.Namespace) -> int:
     """List all pods of ours on all clouds."""
+    side = control.running(home())
+    if side:  # it knows what the pods do; it isn't started for this
+        os.environ.update(control.environment(home()), PREFECT_API_URL=side.api)
     from deployments.listing import print_pods
 
     return print_pods(as_json=arguments.json)
@@ -119,7 +123,7 @@ def resume(arguments: argparse.Namespace) -> int:
     _connect()
     from deployments.steering import resume_run
 
-    return resume_run(arguments.run, watch=arguments.watch)
+    return resume_run(arguments.run, watch=arguments.watch, budget=arguments.budget)
 
 
 def connect(arguments: argparse.Namespace) -> int:
@@ -189,7 +193,20 @@ def _parser() -> argparse.ArgumentParser:
             sub.add_argument(
                 "--watch", action="store_true", help="show progress until the run ends"
             )
+            sub.add_argument(
+                "--budget",
+                type=_dollars,
+                metavar="USD",
+                help="what the whole run may cost, replacing `runner.budget` of the task file",
+            )
     return parser
+
+
+def _dollars(text: str) -> float:
+    amount = plain_number(text)
+    if amount is None or amount <= 0:
+        raise argparse.ArgumentTypeError(f"expected USD above 0, found {text}")
+    return amount
 
 
 if __name__ == "__main__":

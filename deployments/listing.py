@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from blocks.cloud import Pod
-from blocks.clouds import cloud_of
-from runner.errors import PodLost, TryAgain
+from prefect.settings import PREFECT_API_URL
+
+from runner.errors import ConfigError
 from runner.home import home
-from runner.report import pod_cost
+from runner.pod_table import failures, plain_table
+from tasks.sighting import Sighting, list_everywhere, look_at
 
 
 def print_pods(*, as_json: bool) -> int:
-    """List all pods of ours; exit code 0."""
-    from tasks.sweeping import list_pods
+    """List all pods of ours; exit code 0, or 1 when some cloud could not be asked.
 
-    rows = [_row(pod) for pod in list_pods()]
+    What a pod does is known where the control side is up; else only whether it boots.
+    """
+    now = datetime.now(UTC)
+    listing = list_everywhere()
+    ask_server = bool(PREFECT_API_URL.value())
+    seen = [look_at(pod, now, ask_server=ask_server) for pod in listing.pods]
     if as_json:
-        print(json.dumps(rows, indent=2))
-    elif not rows:
-        print("no pods")
-    for row in [] if as_json else rows:
-        print(
-            f"{row['id']}  {row['cloud']}  {row['phase']}  run {row['run']}  ${row['cost_usd']:.4f}"
-        )
-    return 0
+        print(json.dumps([_row(each, now) for each in seen], indent=2))
+    else:
+        notes = ["of another installation" if each.foreign else "" for each in seen]
+        rows = [each.row(now, note) for each, note in zip(seen, notes, strict=True)]
+        print(plain_table(rows))
+    for failure in failures(listing.failed):
+        print(failure, file=sys.stderr)
+    return 1 if listing.failed else 0
 
 
 def print_logs(wanted: str) -> int:
@@ -36,10 +43,14 @@ def print_logs(wanted: str) -> int:
     from prefect.client.schemas.sorting import LogSort
 
     from deployments.watching import find_run
+    from runner.secrets import scrub
     from tasks.api import api
+    from tasks.run import open_order
     from tasks.standing import children
 
     run_id = find_run(wanted)
+    with suppress(ConfigError):
+        open_order(run_id)  # the secrets that its task file holds are known from here on
     ids = [UUID(run_id), *(child.id for child in children(run_id))]
     prefect = api()
     offset = 0
@@ -50,27 +61,24 @@ def print_logs(wanted: str) -> int:
         limit=200,
     ):
         for entry in page:
-            print(f"{entry.timestamp:%H:%M:%S} {entry.message}")
+            print(scrub(f"{entry.timestamp:%H:%M:%S} {entry.message}"))
         offset += len(page)
     trainer = home().run(run_id) / "trainer.log"
     if trainer.exists():
-        print(trainer.read_text(errors="replace"))
+        print(scrub(trainer.read_text(errors="replace")))
     return 0
 
 
-def _row(pod: Pod) -> dict[str, object]:
-    try:
-        phase = str(cloud_of(pod).status(pod).phase)
-    except (PodLost, TryAgain):
-        phase = "unknown"
-    now = datetime.now(UTC)
+def _row(seen: Sighting, now: datetime) -> dict[str, object]:
+    """The contract of `pods --json`."""
+    pod, shown = seen.pod, seen.row(now)
     return {
         "id": pod.id,
         "name": pod.name,
         "cloud": pod.cloud,
         "run": pod.run,
-        "phase": phase,
+        "phase": shown.phase,
         "created": pod.created.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-        "price_per_hour": pod.price_per_hour,
-        "cost_usd": pod_cost(pod.created, None, pod.price_per_hour, now),
+        "price_per_hour": shown.price_per_hour,
+        "cost_usd": shown.cost_usd,
     }

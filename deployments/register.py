@@ -18,12 +18,14 @@ from blocks.connected import ConnectedRepository
 from blocks.notifier import Notifier
 from blocks.runpod.account import RunPodAccount
 from blocks.vast.account import VastAccount
+from runner.errors import ConfigError
 from runner.home import REPOSITORY
+from runner.installation import DEFAULT_PODS, VARIABLE, InstallationLimits
 from tasks.api import api
+from tasks.installation import installation_limits, match_queue, queue_words
 
-# At most this many runs, and so pods, at once for the whole installation; the rest waits in the
-# queue.
-MOST_RUNS_AT_ONCE = 4
+# As many runs at once as there may be pods; the rest waits in the queue, where it costs no process.
+MOST_RUNS_AT_ONCE = DEFAULT_PODS
 QUEUES: dict[str, int | None] = {"runs": MOST_RUNS_AT_ONCE, "service": None}
 STAMP = "axr_registered"
 WATCH = "AXR_WATCH"  # set: branches of connected repositories are looked at every two minutes
@@ -31,16 +33,17 @@ WATCH = "AXR_WATCH"  # set: branches of connected repositories are looked at eve
 
 def register() -> bool:
     """Register everything of prefect.yaml; False when this very version was registered before."""
-    done = _register()
+    _ensure_limits()
+    _follow_limits()
+    done = _register(api())
     _switch_watching(api(), bool(os.environ.get(WATCH)))
     return done
 
 
-def _register() -> bool:
+def _register(prefect: SyncPrefectClient) -> bool:
     version = _version()
     if Variable.get(STAMP, default=None) == version:
         return False
-    prefect = api()
     for pool in ("control", "pods"):
         _ensure_pool(prefect, pool)
     for queue, limit in QUEUES.items():
@@ -89,6 +92,20 @@ def _ensure_pool(prefect: SyncPrefectClient, name: str) -> None:
             prefect.update_work_pool(name, WorkPoolUpdate(base_job_template=template))
 
 
+def _ensure_limits() -> None:
+    """The installation's limits where people can change them; what they have written stays."""
+    if Variable.get(VARIABLE, default=None) is None:
+        with suppress(ValueError):  # somebody else has just written them
+            Variable.set(VARIABLE, InstallationLimits().as_variable(), tags=["axolotl-runner"])
+
+
+def _follow_limits() -> None:
+    try:
+        match_queue(installation_limits())
+    except ConfigError as wrong:  # the next run that would rent says so, too
+        print(f"axolotl-runner: {wrong}", flush=True)
+
+
 def _ensure_queue(prefect: SyncPrefectClient, name: str, limit: int | None) -> None:
     """Create the queue with its limit; one that exists keeps the limit that its owner gave it."""
     try:
@@ -96,4 +113,9 @@ def _ensure_queue(prefect: SyncPrefectClient, name: str, limit: int | None) -> N
     except ObjectNotFound:
         # A request that is sent again because its answer got lost finds what the first one made.
         with suppress(ObjectAlreadyExists):
-            prefect.create_work_queue(name, work_pool_name="control", concurrency_limit=limit)
+            prefect.create_work_queue(
+                name,
+                work_pool_name="control",
+                concurrency_limit=limit,
+                description=queue_words(limit) if limit else None,
+            )

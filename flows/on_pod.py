@@ -14,26 +14,25 @@ from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
+from blocks.logs import log
 from pod import trainer
 from pod.rundir import RunDir
+from pod.saving import NotSaved
 from pod.store.places import StoreError
 from runner.attempts import to_message
 from runner.errors import RunEnded, state_name
 from runner.report import Rung
 from tasks.api import API_AWAY, ApiLost
-from tasks.facts import read_facts
+from tasks.facts import read_facts, refused
+from tasks.guarding import must_be_guarded
+from tasks.phase_label import PhaseLabel
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
+from tasks.safety import bring_to_safety, tell_only_copy
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
-from tasks.storing import (
-    bring_checkpoints,
-    bring_to_store,
-    start_mirror,
-    store_trouble,
-    tending,
-    wait_until_stored,
-)
+from tasks.stopping import SAVED_FIRST, AskedToStop
+from tasks.storing import bring_checkpoints, start_mirror, tending, wait_until_stored
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tasks.upload import gather_model, upload
 
@@ -49,6 +48,7 @@ def prepare(run: str, task_file: str, content: str) -> State[Any]:
     """Put the run's files on the volume and run the user's entry script."""
     try:
         with alive(run) as folder:
+            must_be_guarded()
             task = write_run_files(folder, content, task_file)
             run_entry(folder, task.settings.entry)
     except RunEnded as ended:
@@ -89,14 +89,22 @@ def train(
             start_mirror(folder)
             process = start_or_attach(folder, plan)
             show = tending(folder, Progress(run, attempt))
-            facts = follow_trainer(folder, plan, process, show)
-            if last and facts.outcome != "completed":  # the pod goes next
+            show = PhaseLabel(folder, str(flow_run.id), show)
+            asked = AskedToStop(str(flow_run.id))
+            facts = follow_trainer(folder, plan, process, show, asked=asked)
+            if facts.outcome in SAVED_FIRST:
+                log().info("%s", _bring_to_safety(folder, run))
+            elif last and facts.outcome != "completed":  # the pod goes next
                 wait_until_stored(folder, STORED_WITHIN)
         except TerminationSignal:
             _stop_if_cancelled(folder, plan)
             raise
         except StoreError as error:
             return Failed(name="Crash", message=str(error))
+        except RunEnded as wrong:  # before any training
+            return Failed(
+                name=state_name(wrong.outcome), message=to_message(refused(folder, plan, wrong))
+            )
         except (
             API_AWAY
         ) as away:  # the trainer goes on; a follower that counts as crashed comes back
@@ -108,16 +116,28 @@ def train(
 
 @flow(name="publish", log_prints=True)
 def publish(run: str, repository: str | None = None) -> State[Any]:
-    """Gather the final weights and upload them when the task file names a hub repository."""
-    try:
-        with alive(run) as folder:
+    """Gather the final weights and upload them when the task file names a hub repository, else see
+    that they outlive the pod.
+    """
+    with alive(run) as folder:
+        try:
             published = upload(gather_model(folder), repository)
-            if not published and not bring_to_store(folder):
-                return Failed(name="Crash", message=f"not stored: {store_trouble(folder)}")
-            folder.finished.touch()  # a container that is started again has nothing to do
-    except RunEnded as ended:
-        return Failed(name=state_name(ended.outcome), message=str(ended))
+        except Exception as failed:  # whatever it is: the model must not go with the pod
+            log().exception("The model could not be published")
+            return Failed(name="Crash", message=f"{failed}; {_bring_to_safety(folder, run)}")
+        if not published:
+            log().info("%s", _bring_to_safety(folder, run))
+        folder.finished.touch()  # a container that is started again has nothing to do
     return Completed(message=published or "")
+
+
+def _bring_to_safety(folder: RunDir, run: str) -> str:
+    """Where the model is safe; else the parent is told to leave this pod to its guard."""
+    try:
+        return bring_to_safety(folder, run)
+    except NotSaved as failed:
+        tell_only_copy(str(flow_run.id), str(failed))
+        return f"the model is on this pod alone: {failed}"
 
 
 def _stop_if_cancelled(folder: RunDir, plan: Plan) -> None:

@@ -14,13 +14,15 @@ fi
 found="${AXR_PYTHON:-${AXR_AXOLOTL_ENV:-/usr}/bin/python}"
 [[ -x "$found" ]] || found="$(command -v python3)"
 
-# A container that is started again after its run has finished has nothing to do, and costs money.
-if [[ -e "$AXR_VOLUME/$AXR_RUN/finished" && "${AXR_KEEP:-}" != yes ]]; then
-  exec "$found" -m pod.ending
-fi
+# A container that is started again after its pod was over has nothing to do, and costs money.
+"$found" -m pod.guard --over || true
 
-# The dead-man switch comes before anything that can fail: from here on the pod ends by itself.
-"$found" -m pod.guard &
+# The dead-man switch comes before anything that can fail: from here on the pod ends by itself. Whatever
+# ends the guard, it is started again; one more guard than needed only waits.
+while true; do
+  "$found" -m pod.guard || true
+  sleep 1
+done &
 
 # The worker's Python is not axolotl's: they want other versions of the same packages.
 until python="$("$found" -m pod.install | tail -n 1)" && [[ -x "$python" ]]; do sleep 10; done

@@ -20,6 +20,7 @@ from transformers import (
 from pod import ranks, rungs
 from pod.commands import Commands
 from pod.postmortem import examine, weights_are_finite
+from pod.pulse import Heart
 from pod.reporter import Reporter, number
 from pod.spikes import Alarm
 
@@ -56,13 +57,22 @@ class Entry:
 class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Reports each log entry, checkpoint and evaluation; raises LossSpike; obeys control.json.
 
-    `can_rewind` tells whether this trainer may be trained again in the same process.
+    `can_rewind` tells whether this trainer may be trained again in the same process; `heart` beats
+    with each step, and knows the phase.
     """
 
-    def __init__(self, reporter: Reporter, trainer: Trainer, *, can_rewind: bool = False) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        trainer: Trainer,
+        *,
+        can_rewind: bool = False,
+        heart: Heart | None = None,
+    ) -> None:
         self.reporter = reporter
         self.trainer = trainer
         self.can_rewind = can_rewind
+        self.heart = heart or Heart(reporter.run_dir, writes=False)
         self.commands = Commands(reporter.run_dir.control)
         self.entry = Entry()
         self.step = 0
@@ -71,6 +81,7 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
         self.stopped = False
         self.stopped_early = False
         self._logged_step = -1
+        self._stepped = False  # in this pass of the trainer
 
     @property
     def patience(self) -> float:
@@ -91,6 +102,8 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
         From a checkpoint of the last step the trainer would train one step too many (seen: step
         41 of 40), because it compares with the plan only after a step.
         """
+        self.heart.enter("loading", state.global_step)
+        self._stepped = False
         self.step = self._logged_step = state.global_step
         self.planned_steps = state.max_steps
         self._do_rung(state, optimizer, lr_scheduler)
@@ -150,10 +163,30 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
         """Report an evaluation."""
         self.reporter.eval(state.global_step, metrics or {})
 
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """An evaluation or a save is over by now; the first step compiles what it needs."""
+        self.heart.enter("training" if self._stepped else "loading", state.global_step)
+
+    def on_substep_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """A sign of life in the middle of a step."""
+        self.heart.beat()
+
+    def on_prediction_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
+        """A sign of life in the middle of an evaluation."""
+        self.heart.beat()
+
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Obey a waiting command: `stop` saves this very step and ends the training."""
+        self._stepped = True
+        self.heart.enter("training", state.global_step)
         self.step = state.global_step
         command = self.commands.take() if self.reporter.writes else None
         stop = command is not None and command.get("cmd") == "stop"
@@ -171,6 +204,7 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Note where the training ended; the final model is not written yet."""
+        self.heart.enter("saving", state.global_step)
         self.step = state.global_step
         self.planned_steps = state.max_steps
         self.stopped_early = any(
@@ -179,9 +213,20 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
             for callback in self.trainer.callback_handler.callbacks
         )
 
+    def show_phases(self) -> None:
+        """Let evaluations and saves show in the pulse: the trainer has no hook before them."""
+        trainer = self.trainer
+        trainer.evaluate = self.heart.during("evaluating", trainer.evaluate)
+        trainer._save_checkpoint = self.heart.during("saving", trainer._save_checkpoint)
+
     def arm(self) -> None:
         """Say that the attempt is guarded from here on."""
         args = self.trainer.args
+        self.reporter.recorder.batch = {
+            "world_size": args.world_size,
+            "micro_batch_size": args.per_device_train_batch_size,
+            "gradient_accumulation_steps": args.gradient_accumulation_steps,
+        }
         self.reporter.armed(
             planned_steps=args.max_steps if args.max_steps > 0 else None,
             logging_steps=args.logging_steps,

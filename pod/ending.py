@@ -7,17 +7,17 @@ may destroy its own instance.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import signal
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from pod.asking import ask
+
 AGAIN_AFTER = 15.0  # seconds
-TIMEOUT = 30.0
+KILL_TRIES = 200
 TERMINATE = "mutation ($id: String!) { podTerminate(input: {podId: $id}) }"
 
 
@@ -39,54 +39,39 @@ def end_runpod_pod(environment: Mapping[str, str]) -> str:
     """Ask RunPod once, by REST and, where that is refused, by GraphQL; what was answered."""
     api, pod = environment["AXR_CLOUD_API"].rstrip("/"), environment["AXR_POD"]
     key = environment.get("RUNPOD_API_KEY", "")
-    status = _ask("DELETE", f"{api}/pods/{pod}", key)
+    status = ask("DELETE", f"{api}/pods/{pod}", key).status
     if status in (204, 404):
         return f"REST {status}"
     graphql = api.rpartition("/")[0] + "/graphql"
-    again = _ask("POST", graphql, key, {"query": TERMINATE, "variables": {"id": pod}})
-    return f"REST {status}, GraphQL {again}"
+    question = {"query": TERMINATE, "variables": {"id": pod}}
+    return f"REST {status}, GraphQL {ask('POST', graphql, key, question).status}"
 
 
 def end_vast_pod(environment: Mapping[str, str]) -> str:
     """Ask Vast once; what was answered. HTTP 200 may be a refusal, so only the end is the end."""
     url = f"{environment['AXR_CLOUD_API'].rstrip('/')}/instances/{environment['AXR_POD']}/"
-    return f"DELETE {_ask('DELETE', url, environment.get('CONTAINER_API_KEY', ''), {})}"
+    return f"DELETE {ask('DELETE', url, environment.get('CONTAINER_API_KEY', ''), {}).status}"
 
 
-def end_local_pod(pod: str) -> None:
-    """SIGKILL every other process that carries the pod's mark."""
-    for pid in _marked(pod):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+def end_local_pod(pod: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
+    """SIGKILL every other process that carries the pod's mark, those forked meanwhile too.
+
+    One that the kernel does not let go of is left after KILL_TRIES looks.
+    """
+    for _ in range(KILL_TRIES):
+        left = list(_marked(pod))
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if not left:
+            break
+        sleep(0.05)
     say(f"the pod {pod} was ended")
 
 
 def say(what: str) -> None:
     """One line in the pod's log."""
     print(f"guard: {what}", flush=True)
-
-
-def _ask(method: str, url: str, key: str, body: object = None) -> int | str:
-    """The status of the answer, or the kind of error that kept it from coming."""
-    request = urllib.request.Request(
-        url,
-        method=method,
-        data=None if body is None else json.dumps(body).encode(),
-        headers={
-            "Authorization": f"Bearer {key}",
-            "Content-Type": "application/json",
-            "User-Agent": "axolotl-runner",
-        },
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as refused:
-        return refused.code
-    except OSError as lost:  # no CA certificates in the image is one of them
-        return type(lost).__name__
 
 
 def _marked(pod: str) -> Iterator[int]:

@@ -27,6 +27,7 @@ KINDS = (
     "rewound",
     "eval",
     "error",
+    "hang",
     "end",
 )
 

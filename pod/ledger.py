@@ -3,7 +3,8 @@
 A checkpoint is `out/checkpoint-N`, N being the last step it holds. Once its files are hashed it
 carries `axr_ledger.json`, written last and by rename:
 
-    {step, attempt, health: healthy|suspect, rung, factors, t, files: {name: {bytes, sha256}}}
+    {step, attempt, health: healthy|suspect, rung, factors, batch, t,
+     files: {name: {bytes, sha256}}}
 
 A folder without it (the trainer was killed while it hashed) is judged by its structure and by
 whether its weights are finite.
@@ -42,7 +43,8 @@ Health = Literal["healthy", "suspect", "unrecorded"]
 class Checkpoint:
     """A checkpoint on the volume; what follows `health` is None when it has no ledger entry.
 
-    `factors` are learning_rate and weight_decay relative to the task file's.
+    `factors` are learning_rate and weight_decay relative to the task file's; `batch` is who made
+    up a step: {world_size, micro_batch_size, gradient_accumulation_steps}.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class Checkpoint:
     attempt: int | None = None
     rung: dict[str, Any] | None = None
     factors: dict[str, float] | None = None
+    batch: dict[str, int] | None = None
 
 
 def record(
@@ -61,6 +64,7 @@ def record(
     health: Literal["healthy", "suspect"],
     rung: dict[str, Any] | None = None,
     factors: dict[str, float] | None = None,
+    batch: dict[str, int] | None = None,
 ) -> None:
     """Hash every file of the checkpoint, then write its ledger entry.
 
@@ -78,6 +82,7 @@ def record(
         "health": health,
         "rung": rung,
         "factors": factors,
+        "batch": batch,
         "t": time.time(),
         "files": files,
     }
@@ -88,7 +93,7 @@ class Recorder:
     """Records and keeps checkpoints on a thread of its own: hashing costs the trainer nothing.
 
     At most one is in flight. The next `submit` waits for it, so the checkpoint being hashed is
-    always the newest one and rotation does not take it away. `factors` may be set later.
+    always the newest one and rotation does not take it away. `factors` and `batch` are set later.
     """
 
     def __init__(self, run_dir: RunDir, *, attempt: int, rung: dict[str, Any] | None) -> None:
@@ -96,6 +101,7 @@ class Recorder:
         self.attempt = attempt
         self.rung = rung
         self.factors: dict[str, float] | None = None
+        self.batch: dict[str, int] | None = None
         self._thread: threading.Thread | None = None
 
     def submit(
@@ -123,6 +129,7 @@ class Recorder:
                 health=health,
                 rung=self.rung,
                 factors=self.factors,
+                batch=self.batch,
             )
             keep(self.run_dir, proven=proven)
         except OSError as error:
@@ -249,7 +256,13 @@ def _described(step: int, path: Path) -> Checkpoint:
     if entry is None:
         return Checkpoint(path, step, "unrecorded")
     return Checkpoint(
-        path, step, entry["health"], entry["attempt"], entry["rung"], entry.get("factors")
+        path,
+        step,
+        entry["health"],
+        entry["attempt"],
+        entry["rung"],
+        entry.get("factors"),
+        entry.get("batch"),
     )
 
 

@@ -18,6 +18,9 @@ What it writes to events.jsonl (rank 0 only):
     error     {error, message, cuda_oom}                  any other exception, wherever it came up
     end       {planned_steps, finished, stopped, early, files, final_loss}   after the final save
 
+Besides events: pulse.json (pod.pulse), and the stacks of all threads in the log on SIGUSR1, on each
+rank.
+
 LossSpike is raised from on_log, where the bad step's checkpoint is not written yet. What one rank
 alone has seen is an alarm on all, so that they raise at the same step. Without a rewind the process
 exits non-zero and saves no model.
@@ -27,7 +30,9 @@ Not covered: an error on a rank other than 0 is no event (its traceback is in th
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -41,10 +46,12 @@ from transformers import Trainer
 from pod.callback import AllStepsTrained, LossSpike, RunnerCallback
 from pod.integrity import weight_files
 from pod.loop import TrainingLoop, why_not_rewind
+from pod.pulse import Heart
 from pod.reporter import Reporter
 from pod.rundir import RunDir, read_json
 
 LOG = get_logger(__name__)
+STDERR = 2  # by number: libraries put other objects in sys.stderr's place
 
 
 class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
@@ -54,24 +61,32 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         super().__init__()
         self.reporter = _reporter()
         self.callback: RunnerCallback | None = None
+        self.heart: Heart | None = None
         self._trainer_failed: BaseException | None = None
         if self.reporter is None:
             LOG.warning("AXR_RUN_DIR names no attempt: this training is neither seen nor guarded")
         else:
             self._report_uncaught_errors()
+            # pod.stacks asks for it where the system forbids looking in from outside.
+            faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
+            self.heart = Heart(self.reporter.run_dir, writes=self.reporter.writes)
+            self.heart.enter("loading", self.reporter.from_step)
 
     def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
         """Arm the trainer: callback, true losses, right data order on resume."""
-        if self.reporter is None:
+        if self.reporter is None or self.heart is None:
             return
-        self.reporter.writes = trainer.is_world_process_zero()
+        self.reporter.writes = self.heart.writes = trainer.is_world_process_zero()
         # By default the trainer logs a NaN loss as 0.0, which looks like success.
         trainer.args.logging_nan_inf_filter = False
         _let_skipped_batches_keep_their_order()
         obstacle = why_not_rewind(trainer, cfg)
         if obstacle is not None:
             LOG.info("After an alarm the process ends, and a new one resumes (%s)", obstacle)
-        self.callback = RunnerCallback(self.reporter, trainer, can_rewind=obstacle is None)
+        self.callback = RunnerCallback(
+            self.reporter, trainer, can_rewind=obstacle is None, heart=self.heart
+        )
+        self.callback.show_phases()
         trainer.add_callback(self.callback)
         trainer.train = self._reporting_errors(TrainingLoop(trainer.train, self.callback))
         self.callback.arm()
@@ -95,6 +110,8 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
                 return train(*args, **kwargs)
             except AllStepsTrained:
                 LOG.info("All planned steps are in the checkpoint: only the final model is written")
+                if self.heart is not None:
+                    self.heart.enter("saving")
                 return None
             except Exception as error:
                 self._report(error)

@@ -7,6 +7,7 @@
     control.json    {seq, cmd, attempt}, answered by an event with that seq
     trainer.json    {pid, start, attempt} of the living or last trainer (pod.trainer)
     trainer.log     what the trainer printed, all attempts
+    pulse.json      {t, step, phase}, the living trainer's last sign of life (pod.pulse)
     out/            checkpoint-N/ and the final model
     kept/           hard-linked checkpoints that rotation must not take (pod.ledger)
     quarantine/     checkpoint-N.attempt-K, moved aside, never deleted
@@ -63,6 +64,10 @@ class RunDir:
     @property
     def trainer_log(self) -> Path:
         return self.path / "trainer.log"
+
+    @property
+    def pulse(self) -> Path:
+        return self.path / "pulse.json"
 
     @property
     def out(self) -> Path:

@@ -50,6 +50,10 @@ class Trainer:
             child.poll()
         return _start_time(self.pid) == self.start
 
+    def processes(self) -> list[int]:
+        """Return the living processes of it, its own first: ranks and whatever helps them."""
+        return sorted(_marked(self.run_dir), key=lambda pid: (pid != self.pid, pid))
+
     def exit_code(self) -> int | None:
         """Return the exit code (-9: killed by signal 9); None when alive or not our child."""
         child = _children.get(self.pid)
@@ -103,6 +107,7 @@ def start(
             raise StillRunning(f"attempt {living.attempt} still runs as process {living.pid}")
         _end_leftovers(run_dir)
         run_dir.control.unlink(missing_ok=True)  # an old "stop" is not meant for this attempt
+        run_dir.pulse.unlink(missing_ok=True)
         with run_dir.trainer_log.open("ab") as log:
             log.write(f"=== attempt {attempt} ===\n".encode())
             log.flush()
@@ -147,12 +152,24 @@ def request(run_dir: RunDir, cmd: str, **fields: object) -> int:
 
 
 def command(
-    axolotl: Path, run_dir: RunDir, *, launcher: str = "python", resume_from: Path | None = None
+    axolotl: Path,
+    run_dir: RunDir,
+    *,
+    launcher: str = "python",
+    resume_from: Path | None = None,
+    processes: int = 1,
 ) -> list[str]:
-    """Return the command line that trains `axolotl.yml`; launcher: python, accelerate, torchrun."""
+    """Return the command line that trains `axolotl.yml`; launcher: python, accelerate, torchrun.
+
+    Several processes are always torchrun's, one for each GPU.
+    """
+    if processes > 1:
+        launcher = "torchrun"
     words = [str(axolotl), "train", str(run_dir.axolotl_file), "--launcher", launcher]
     if resume_from is not None:
         words += ["--resume-from-checkpoint", str(resume_from)]
+    if processes > 1:  # without `standalone` two runs on one machine would want the same port
+        words += ["--", "--standalone", f"--nproc-per-node={processes}"]
     return words
 
 

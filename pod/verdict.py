@@ -102,6 +102,7 @@ class _Case:
     armed: Event | None
     alarm: Event | None
     error: Event | None
+    hang: Event | None
     end: Event | None
     stopped: bool
     exit_code: int | None
@@ -129,6 +130,8 @@ class _Case:
         steps = [event["step"] for event in self.steps]
         if self.end is not None and self.end["step"]:
             steps.append(self.end["step"])
+        if self.hang is not None and self.hang["phase"] != "loading":
+            steps.append(self.hang["step"])  # the log may name only every tenth step
         return max(steps, default=None)
 
     @property
@@ -168,6 +171,7 @@ def _case(events: list[Event], attempt: int, exit_code: int | None, log: str, ou
         armed=newest("armed"),
         alarm=newest("alarm"),
         error=newest("error"),
+        hang=newest("hang"),
         end=newest("end"),
         stopped=any(event["kind"] == "decision" and event.get("cmd") == "stop" for event in own),
         exit_code=exit_code,
@@ -237,6 +241,11 @@ def _disk(case: _Case) -> _Ending | None:
     return "crash", f"disk full {_where(case)}: no space left for checkpoints"
 
 
+def _hang(case: _Case) -> _Ending | None:
+    """What its follower saw before it ended the trainer; a cause that the log names comes first."""
+    return None if case.hang is None else ("hang", str(case.hang["reason"]))
+
+
 def _not_armed(case: _Case) -> _Ending | None:
     if not case.unarmed:
         return None
@@ -282,6 +291,7 @@ _RULES: tuple[Callable[[_Case], _Ending | None], ...] = (
     _cancelled,
     _gpu_memory,
     _disk,
+    _hang,
     _not_armed,
     _killed,
     _error,

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from runner.errors import Outcome
 from runner.postmortem import PostMortem, from_plain
 from runner.report import Rung
+from runner.secrets import scrub_plain
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,16 @@ class AttemptFacts:
 
 
 def to_message(facts: AttemptFacts) -> str:
-    """The state message: reason, note, last lines of the log, the facts as one line of JSON."""
-    parts = [facts.reason]
+    """The state message, without secrets: reason, note, last lines of the log, the facts as one
+    line of JSON.
+    """
+    plain = scrub_plain(asdict(facts))
+    parts = [plain["reason"]]
     if facts.note:
-        parts.append(facts.note)
+        parts.append(plain["note"])
     if facts.outcome != "completed" and facts.tail:
-        parts.append("\n".join(facts.tail))
-    parts.append(json.dumps(asdict(facts), allow_nan=False, separators=(",", ":")))
+        parts.append("\n".join(plain["tail"]))
+    parts.append(json.dumps(plain, allow_nan=False, separators=(",", ":")))
     return "\n\n".join(parts)
 
 

@@ -4,7 +4,8 @@ Contract, made for Discord and kept for every service:
 - the first 300 characters hold run, state, cost and link;
 - title and body together stay below Discord's 2000 characters, since a longer message is
   refused whole; of a long log the first and the last lines are shown;
-- nothing in it pings anybody, and no text from outside can leave its code block.
+- nothing in it pings anybody, no text from outside can leave its code block, and secrets are
+  scrubbed before anything is cut.
 
 Not covered: other Markdown in a reason (bold, links) is shown as the service shows it.
 """
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from runner.errors import Outcome
+from runner.secrets import scrub
 
-Kind = Literal["started", "spike", "resumed", "completed", "failed"]
+Kind = Literal["started", "spike", "resumed", "idle", "budget", "completed", "failed"]
 NotifyType = Literal["info", "success", "warning", "failure"]
 
 # Discord refuses 2001 characters; the rest is room for what a service adds around ours.
@@ -69,13 +71,13 @@ def compose(
     head = [f"run `{_cut(_plain(run), 60)}`", f"**{state}**", cost, harmless(link).strip()]
     lines = [" · ".join(part for part in head if part)]
     if reason:
-        lines.append(_cut(_plain(reason), REASON_LENGTH))
+        lines.append(_cut(_plain(scrub(reason)), REASON_LENGTH))
     for name, value in (facts or {}).items():
-        lines.append(f"{_plain(name)}: {_cut(_plain(str(value)), FACT_LENGTH)}")
+        lines.append(f"{_plain(name)}: {_cut(_plain(scrub(str(value))), FACT_LENGTH)}")
     room = LENGTH - len(title) - 1
     body = _cut("\n".join(lines), room)
     if log.strip():
-        body += _log_block(log, room - len(body))
+        body += _log_block(scrub(log), room - len(body))
     return Notice(kind, title, body, _notify_type(kind))
 
 
@@ -176,6 +178,10 @@ def _icon(kind: Kind) -> str:
             return "📈"
         case "resumed":
             return "↩"
+        case "idle":
+            return "💤"
+        case "budget":
+            return "💰"
         case "completed":
             return "✅"
         case "failed":
@@ -188,7 +194,7 @@ def _notify_type(kind: Kind) -> NotifyType:
     match kind:
         case "started" | "resumed":
             return "info"
-        case "spike":
+        case "spike" | "idle" | "budget":
             return "warning"
         case "completed":
             return "success"

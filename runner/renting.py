@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from runner.errors import ConfigError
 from runner.finding import Finding, stop, warn
 from runner.gateway import RENTED, gateway_url
-from runner.settings import NEVER, RunnerSettings
+from runner.settings import RunnerSettings
+from runner.sharing import why_rigid
 from runner.taskfile import TaskFile
 
 # axolotl's image has its code and its Python below the first; a volume there would hide both.
 HIDES_IMAGE, BESIDE_IMAGE = "/workspace", "/workspace/data"
 NO_FILTER = ("min_vcpu_count", "min_memory_in_gb", "min_download", "min_upload")
-TIMERS = ("stop_after", "terminate_after")
 GPU_OF_VAST = "Vast has them, such as RTX A5000 (those of RunPod are understood too)"
 LOGIN = re.compile(r"-u \S+ -p \S+ \S+")
 
@@ -31,8 +31,9 @@ def renting_findings(
         *_reachable(task, rented, environment),
         *_model_survives(task),
         *_gpu_named(task, rented),
+        *_gpu_counts(task),
         *(_runpod(task) if "runpod" in rented else []),
-        *(_vast(task, rented) if "vast" in rented else []),
+        *(_vast(task) if "vast" in rented else []),
     ]
 
 
@@ -86,6 +87,20 @@ def _gpu_named(task: TaskFile, rented: Sequence[str]) -> Iterator[Finding]:
         )
 
 
+def _gpu_counts(task: TaskFile) -> Iterator[Finding]:
+    """Several counts only where a checkpoint can go on with any of them."""
+    settings = task.settings
+    what = why_rigid(task.axolotl)
+    if what and len(set(settings.gpu_count)) > 1:
+        yield stop(
+            "gpu-count",
+            f"with {what} a run can only go on with the number of GPUs that it began with",
+            f"name one, such as gpu_count: {settings.gpu_count[0]}",
+            key="gpu_count",
+            at=task.setting_place("gpu_count"),
+        )
+
+
 def _runpod(task: TaskFile) -> Iterator[Finding]:
     settings = task.settings
     if settings.spot:
@@ -114,10 +129,9 @@ def _runpod(task: TaskFile) -> Iterator[Finding]:
                 key=name,
                 at=task.setting_place(name),
             )
-    yield from _timers(task, "RunPod has no {} any more")
 
 
-def _vast(task: TaskFile, rented: Sequence[str]) -> Iterator[Finding]:
+def _vast(task: TaskFile) -> Iterator[Finding]:
     settings = task.settings
     if settings.network_volume:
         yield stop(
@@ -141,20 +155,6 @@ def _vast(task: TaskFile, rented: Sequence[str]) -> Iterator[Finding]:
                 "no-access",
                 f"Vast starts no {name} beside a command, and ours is one",
                 f"leave {name} out, or start it in entry:",
-                key=name,
-                at=task.setting_place(name),
-            )
-    if "runpod" not in rented:  # else it is said of RunPod
-        yield from _timers(task, "Vast has no {}")
-
-
-def _timers(task: TaskFile, what: str) -> Iterator[Finding]:
-    for name in TIMERS:
-        if getattr(task.settings, name) not in (None, NEVER):
-            yield warn(
-                "timer",
-                f"{what.format(name)}: max_hours ends the pod, from inside and outside",
-                "set max_hours",
                 key=name,
                 at=task.setting_place(name),
             )

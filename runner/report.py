@@ -33,6 +33,7 @@ from pydantic import (
 )
 
 from runner.errors import Outcome
+from runner.secrets import scrub
 
 REPORT_NAME = "report.json"
 SCHEMA_PATH = Path(__file__).with_name("report.schema.json")
@@ -51,15 +52,23 @@ def state_of(outcome: Outcome) -> State:
 
 
 def pod_cost(
-    created: datetime, terminated: datetime | None, price_per_hour: float, now: datetime
+    created: datetime,
+    terminated: datetime | None,
+    price_per_hour: float,
+    now: datetime,
+    *,
+    loading_until: datetime | None = None,
+    loading_per_hour: float = 0.0,
 ) -> float:
     """What a pod cost in USD, to 4 digits; one that still lives is billed until `now`.
 
-    A cloud's clock may be ahead of ours, so a negative lifetime counts as zero.
+    Up to `loading_until` (None: no time at all) it cost `loading_per_hour` only. A cloud's clock
+    may be ahead of ours, so a negative lifetime counts as zero.
     """
-    lifetime = (terminated or now) - created
-    hours = max(lifetime.total_seconds(), 0.0) / 3600
-    return round(hours * price_per_hour, 4)
+    end = max(terminated or now, created)
+    start = min(max(loading_until or created, created), end)
+    loading, running = ((start - created).total_seconds(), (end - start).total_seconds())
+    return round((loading * loading_per_hour + running * price_per_hour) / 3600, 4)
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -119,10 +128,10 @@ def _none_for_zero(value: object) -> object:
 
 
 def _one_line(value: object) -> object:
-    """Trainer output may hold anything; lone surrogates would make the file unwritable."""
+    """Trainer output may hold anything: secrets, and lone surrogates, which can't be written."""
     if not isinstance(value, str):
         return value
-    words = " ".join(value.encode("utf-8", "replace").decode("utf-8").split())
+    words = " ".join(scrub(value.encode("utf-8", "replace").decode("utf-8")).split())
     return words if len(words) <= REASON_LENGTH else words[: REASON_LENGTH - 1] + "…"
 
 

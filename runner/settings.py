@@ -8,7 +8,7 @@ what was expected and what was found. The sentences carry no place: `runner.task
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -32,10 +32,10 @@ from runner.values import (
 CloudName = Literal["runpod", "vast", "local"]
 CloudType = Literal["ALL", "SECURE", "COMMUNITY"]
 PodType = Literal["INTERRUPTABLE", "INTERRUPTIBLE", "RESERVED", "ON_DEMAND"]
-Notice = Literal["started", "spike", "resumed", "completed", "failed"]
+Notice = Literal["started", "spike", "resumed", "idle", "budget", "completed", "failed"]
 
 CLOUDS: tuple[CloudName, ...] = ("runpod", "vast", "local")
-NOTICES: tuple[Notice, ...] = ("started", "spike", "resumed", "completed", "failed")
+NOTICES: tuple[Notice, ...] = get_args(Notice)
 CLOUD_TYPES: tuple[CloudType, ...] = ("ALL", "SECURE", "COMMUNITY")
 POD_TYPES: tuple[PodType, ...] = ("INTERRUPTABLE", "INTERRUPTIBLE", "RESERVED", "ON_DEMAND")
 SPOT_TYPES = ("INTERRUPTABLE", "INTERRUPTIBLE")
@@ -52,6 +52,7 @@ Flag = Annotated[bool, BeforeValidator(flag)]
 Positive = Annotated[float, BeforeValidator(number(above=0))]
 Count = Annotated[int, BeforeValidator(whole(least=1))]
 Amount = Annotated[int, BeforeValidator(whole(least=0))]
+Minutes = Annotated[float, BeforeValidator(number(above=0, also=NEVER))]
 Timer = Annotated[int, BeforeValidator(whole(least=1, also=NEVER))]
 Variable = Annotated[str, BeforeValidator(variable_name)]
 VariableValue = Annotated[str | None, BeforeValidator(variable)]
@@ -136,12 +137,15 @@ class ResumeSettings(Block):
     """What is tried after a loss spike: each rung one attempt, at most `max_attempts` of them.
 
     `warm_seconds`: how long the trainer waits after an alarm to be sent back in the same process;
-    0 starts a new process for every attempt.
+    0 starts a new process for every attempt. `hang_minutes`: how long a training may stand still
+    before it counts as hung; left out, it is learned from the run's own pace, and is never less
+    than 10 minutes; -1: it never counts as hung.
     """
 
     enabled: Flag = True
     max_attempts: Count = 3
     warm_seconds: Amount = 300
+    hang_minutes: Minutes | None = None
     ladder: Annotated[list[Annotated[Rung, BeforeValidator(_rung)]], BeforeValidator(_rungs)] = (
         Field(default_factory=_default_ladder)
     )
@@ -161,6 +165,12 @@ class NotifySettings(Block):
     quiet: Flag = False  # true: no pictures and no mentions, one line of text per event
 
 
+def _counts(value: object) -> object:
+    if value == []:
+        raise refuse("a whole number or a list of them", value)
+    return value if isinstance(value, list) else [value]
+
+
 def _local() -> list[CloudName]:
     return ["local"]
 
@@ -169,14 +179,16 @@ class RunnerSettings(Block):
     """Everything the `runner:` block may say, with its defaults.
 
     Money is in USD, `max_bid_per_gpu` and `max_price_per_hour` are per hour, the timers are in
-    seconds. Fields below the line are the proof of concept's; README says what each does here.
+    seconds. `gpu_count`: the batch is meant for the first of several, the others are tried in order
+    where no cloud has it. Fields below the line are the proof of concept's; README says what each
+    does here.
     """
 
     cloud: Annotated[
         list[Annotated[CloudName, BeforeValidator(one_of(*CLOUDS))]], BeforeValidator(text_list)
     ] = Field(default_factory=_local)
     gpu: Annotated[list[Text], BeforeValidator(text_list)] = Field(default_factory=list)
-    gpu_count: Count = 1
+    gpu_count: Annotated[list[Count], BeforeValidator(_counts)] = Field(default_factory=lambda: [1])
     spot: Flag = False
     max_bid_per_gpu: Positive | None = None
     max_price_per_hour: Positive = 5.0

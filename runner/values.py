@@ -42,13 +42,16 @@ def found(value: object) -> str:
             return str(value)[:40]
 
 
-def number(*, above: float | None = None) -> Callable[[object], float]:
-    """A reader of finite numbers, also from text such as `1e1`, which YAML 1.1 leaves as text."""
+def number(*, above: float | None = None, also: float | None = None) -> Callable[[object], float]:
+    """A reader of finite numbers, also from text such as `1e1`, which YAML 1.1 leaves as text;
+    `also` is one more value that passes.
+    """
     expected = "a number" if above is None else f"a number above {above:g}"
+    expected += "" if also is None else f" (or {also:g})"
 
     def read(value: object) -> float:
         result = plain_number(value)
-        if result is None or (above is not None and result <= above):
+        if result is None or (above is not None and result <= above and result != also):
             raise refuse(expected, value)
         return result
 

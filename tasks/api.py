@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.context import SettingsContext, get_settings_context
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, Settings
 
 T = TypeVar("T")
 
@@ -38,16 +40,33 @@ def api() -> SyncPrefectClient:
 
 
 def write(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep) -> T:
-    """Do a write that may be repeated: QUICK tries with short pauses, then the client's own way."""
-    with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+    """Do a write that may be repeated: QUICK tries with short pauses, then the client's own way.
+
+    Also after a connection that broke: one that was kept open may end just when it is used again.
+    """
+    with _asking_once():
         for attempt in range(QUICK):
             try:
                 return call()
+            except httpx.TransportError:
+                sleep(PAUSE * (1 + attempt % 5))
             except PrefectHTTPStatusError as error:
                 if error.response.status_code not in AGAIN:
                     raise
                 sleep(PAUSE * (1 + attempt % 5))
     return call()
+
+
+def _asking_once() -> AbstractContextManager[object]:
+    """The client does not ask again by itself in this block."""
+    now = get_settings_context()
+    if not _once or _once[0] is not now.settings:
+        changed = now.settings.copy_with_update(updates={PREFECT_CLIENT_MAX_RETRIES: 0})
+        _once[:] = [now.settings, changed]
+    return SettingsContext(profile=now.profile, settings=_once[1])
+
+
+_once: list[Settings] = []  # the settings, and their copy, which takes 70 ms to make
 
 
 @functools.cache

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
 from prefect import task
 from prefect.logging import get_run_logger
 
+from blocks.grants import granted
 from blocks.runpod.account import runpod_account
-from runner.errors import TryAgain
+from blocks.vast.account import vast_account
+from runner.errors import RunnerError
+from runner.secrets import GRANT
+from runner.task_secrets import block_name, named_secrets
+from tasks.budget import most_words
+from tasks.ordering import PASSED_ON
 from tasks.run import Order, Run, open_order
 from tasks.sources import bring_commit, lay_out_source
+
+ACCOUNTS = {"runpod": runpod_account, "vast": vast_account}
 
 
 @task
@@ -19,25 +29,41 @@ def check(run: Run) -> Order:
     lay_out_source(run, order)
     for warning in (*order.task.warnings, *order.warnings):
         get_run_logger().warning("%s", warning.sentence(order.task.name))
-    if "runpod" in order.clouds:
-        _say_balance(order)
+    _say_missing_secrets(order)
+    get_run_logger().info("%s", most_words(order))
+    for cloud in order.clouds:
+        _say_balance(cloud, order)
     return order
 
 
-def _say_balance(order: Order) -> None:
-    """A warning at most: RunPod itself decides whether the money is enough (402)."""
-    account = runpod_account()
+def _say_missing_secrets(order: Order) -> None:
+    """A name without a value is a variable that the pod does not have, unless it was granted."""
+    names = named_secrets(order.settings)
+    given = granted(names)
+    for name in names:
+        if name not in given and not (name in PASSED_ON and os.environ.get(name)):
+            get_run_logger().warning(
+                "env.%s has no value and no run is granted one: the pod will not have it. Set "
+                "%s%s on the control side, or make a Prefect Secret block %s",
+                name, GRANT, name, block_name(name),
+            )  # fmt: skip
+
+
+def _say_balance(cloud: str, order: Order) -> None:
+    """A warning at most: the cloud itself decides whether the money is enough."""
+    find = ACCOUNTS.get(cloud)
+    account = find() if find else None
     if account is None:
         return
     try:
         found = account.balance()
-    except TryAgain as unknown:
+    except RunnerError as unknown:  # also a refused key: another cloud of the list may do
         get_run_logger().warning("%s", unknown)
         return
     price = order.settings.max_price_per_hour
-    get_run_logger().info("RunPod account: $%.2f left", found.left)
+    get_run_logger().info("%s account: $%.2f left", cloud, found.left)
     if found.left < found.spend_per_hour + price:
         get_run_logger().warning(
-            "RunPod account: $%.2f left, $%.2f per hour are spent already: it may not last an hour "
-            "at max_price_per_hour: %g", found.left, found.spend_per_hour, price,
+            "%s account: $%.2f left, $%.2f per hour are spent already: it may not last an hour at "
+            "max_price_per_hour: %g", cloud, found.left, found.spend_per_hour, price,
         )  # fmt: skip

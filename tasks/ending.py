@@ -9,7 +9,7 @@ it again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from prefect.client.schemas.objects import State
@@ -19,12 +19,17 @@ from prefect.states import Cancelled, Completed, Failed
 from blocks.logs import log
 from runner.errors import Outcome, RunEnded, state_name
 from runner.locks import hold
+from runner.secrets import scrub, scrub_file
 from tasks.api import API_AWAY, ApiLost
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock
+from tasks.safety import is_only_copy, leave_to_guard
 from tasks.standing import attempts, recall, remember
+from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import teardown
+
+ONLY_COPY = "its pod holds the only copy of what was trained and is left to its guard"
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,22 @@ def finish(
     """Write the outcome down, give the pods back, report, tell; safe to repeat. Hooks pass the
     plain functions.
     """
+    end = replace(end, reason=scrub(end.reason))
     remember(
         run.id, {"outcome": end.outcome, "reason": end.reason, "published": end.published or ""}
     )
     if _keeps_pod(run, end):
-        log().warning("one_shot: false keeps the pod; idle_minutes and max_hours still hold")
+        log().warning("one_shot: false keeps the pod; its limits of time and money still hold")
     else:
+        if end.outcome in SAVED_FIRST:
+            save_first(run, end.outcome)
+        if end.outcome != "cancelled" and (why := is_only_copy(run.id)):
+            end = replace(end, reason=f"{end.reason}; {ONLY_COPY}: {why}")
+            remember(run.id, {"reason": end.reason})
+            teardown = leave_to_guard
         teardown(run.id)
+        for log_file in run.folder.glob("*.log"):  # of a local pod, whose volume stays here
+            scrub_file(log_file)
     report(run, end.outcome, end.reason, end.published)
     return _state(run.id, end)
 
@@ -96,7 +110,9 @@ def _outcome(run: Run, steps: Callable[[Run], str | None]) -> End:
 
 
 def _keeps_pod(run: Run, end: End) -> bool:
-    return end.outcome != "cancelled" and recall(run.id).get("keep_pod") == "yes"
+    """Not after the ends that are about money and time: a kept pod costs both."""
+    ended = ("cancelled", *SAVED_FIRST)
+    return end.outcome not in ended and recall(run.id).get("keep_pod") == "yes"
 
 
 def _state(run_id: str, end: End) -> State[Any]:

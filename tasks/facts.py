@@ -14,9 +14,10 @@ from pod import events, ledger, verdict
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts, CheckpointFact
 from runner.curve import curve_points, thin
-from runner.errors import Outcome
+from runner.errors import Outcome, RunEnded
 from runner.postmortem import post_mortem
 from runner.report import Rung
+from runner.secrets import scrub, scrub_plain
 from tasks.starting import Plan, noted
 
 CURVE_POINTS = 300
@@ -32,7 +33,12 @@ def read_facts(
     The trainer may live: after an alarm it waits for the next attempt.
     """
     every, _ = events.read(folder.events)
-    seen = [event for event in every if event["attempt"] == plan.n]
+    # Before anything is cut: half a secret is found by nobody. Only errors hold others' words.
+    seen = [
+        scrub_plain(event) if event["kind"] == "error" else event
+        for event in every
+        if event["attempt"] == plan.n
+    ]
     judged = verdict.judge(
         seen,
         attempt=plan.n,
@@ -45,6 +51,20 @@ def read_facts(
     _set_aside(folder, plan, judged.onset_step)
     facts = _facts(folder, plan, seen, judged)
     return replace(facts, outcome=outcome, reason=outcome) if outcome else facts
+
+
+def refused(folder: RunDir, plan: Plan, why: RunEnded) -> AttemptFacts:
+    """The facts of an attempt whose trainer was not even started."""
+    return AttemptFacts(
+        plan.n,
+        why.outcome,
+        str(why),
+        from_checkpoint=noted(folder, plan.n).get("from_checkpoint"),
+        rung=plan.rung,
+        pod=os.environ.get("AXR_POD"),
+        cloud=os.environ.get("AXR_CLOUD"),
+        checkpoints=_checkpoints(folder),
+    )
 
 
 def _set_aside(folder: RunDir, plan: Plan, onset: int | None) -> None:
@@ -77,7 +97,7 @@ def _facts(
         planned_steps=judged.planned_steps,
         final_loss=judged.final_loss,
         rung=_done(orders.get("rung", plan.rung), seen),
-        note=judged.note,
+        note="; ".join(note for note in (judged.note, _shared(seen)) if note) or None,
         pod=os.environ.get("AXR_POD"),
         cloud=os.environ.get("AXR_CLOUD"),
         trainer_seconds=round(time.time() - orders["started"], 3) if "started" in orders else None,
@@ -101,6 +121,14 @@ def _done(rung: Rung | None, seen: Sequence[events.Event]) -> Rung | None:
     return rung
 
 
+def _shared(seen: Sequence[events.Event]) -> str | None:
+    """What was done about another number of GPUs than planned."""
+    told = [e for e in seen if e["kind"] == "decision" and e.get("cmd") == "share"]
+    if not told:
+        return None
+    return f"{told[-1]['rows']} rows a step from {told[-1]['now']}, planned {told[-1]['before']}"
+
+
 def _checkpoints(folder: RunDir) -> tuple[CheckpointFact, ...]:
     return tuple(
         CheckpointFact(entry.step, entry.health, str(entry.path.relative_to(folder.path)))
@@ -117,4 +145,4 @@ def _tail(path: Path) -> str:
         return ""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        return file.read().decode(errors="replace")
+        return scrub(file.read().decode(errors="replace"))

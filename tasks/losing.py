@@ -86,5 +86,6 @@ def survives(order: Order) -> bool:
 def is_on_another_pod(child: FlowRun, pod: Pod) -> bool:
     """Whether this flow run was begun on a pod that is not the run's any more."""
     began_on = child.labels.get(f"{PREFIX}pod")
-    over = child.state is not None and child.state.is_final()
+    # A crash says nothing of the pod: the follower died with it, or it was found gone.
+    over = child.state is not None and child.state.is_final() and not child.state.is_crashed()
     return began_on not in (None, pod.id) and not over

@@ -32,10 +32,13 @@ def deliver(
     outcome: Outcome | None = None,
     facts: dict[str, Any] | None = None,
     log: str = "",
+    mark: str | None = None,
 ) -> None:
-    """As `tell`, for hooks and the end of a run. A revived parent does not tell twice."""
+    """As `tell`, for hooks and the end of a run. A revived parent does not tell twice: what was
+    told is a label, `mark` where (kind, attempt) is not what makes a notice one of its own.
+    """
     known = recall(run.id)
-    mark = f"told.{run.generation}.{kind}.{(facts or {}).get('attempt', '')}"
+    mark = mark or f"told.{run.generation}.{kind}.{(facts or {}).get('attempt', '')}"
     if kind not in settings.on or mark in known:
         return
     notifier = load_notifier(settings.block, os.environ.get("AXR_NOTIFY_URLS"))

@@ -15,6 +15,7 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
 from blocks.logs import log
 from pod.events import Event
+from runner.secrets import scrub
 
 EVERY = 2.0
 
@@ -83,7 +84,7 @@ class Progress:
             log().warning("The progress can't be shown now: %s", away)
 
     def _write(self, text: str) -> None:
-        done = min(100.0, self.done)
+        done, text = min(100.0, self.done), scrub(text)
         if self._artifact is None:
             made = create_progress_artifact(done, key=key(self.run), description=text)
             self._artifact = cast(UUID, made)  # a coroutine only where an event loop runs

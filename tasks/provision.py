@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from prefect import task
 from prefect.exceptions import ObjectAlreadyExists
 
 from blocks.cloud import Cloud, Pod, PodOrder
 from blocks.clouds import cloud as cloud_named
-from blocks.clouds import cloud_of, is_rented
+from blocks.clouds import cloud_of, is_rented, volume_price
 from blocks.logs import log
-from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds
+from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds, TrainingFailed
+from runner.notice import dollars
 from tasks.api import api, write
-from tasks.limits import check_deadline
+from tasks.budget import is_too_dear, left_of_budget, most_per_hour
+from tasks.installation import a_place
+from tasks.limits import PUBLISHING_TAKES, Limits
 from tasks.ordering import pod_order
 from tasks.retrying import patiently
 from tasks.run import Order, Run
-from tasks.standing import remember, remember_pod
-from tasks.sweeping import switch_sweep_on
+from tasks.standing import attempts, pods_of, recall, remember, remember_pod
+from tasks.sweep_switch import switch_sweep_on
 from tasks.teardown import end_pod
 from tasks.timing import timed
 from tasks.waiting import DidNotStart, wait_until_ready
@@ -37,22 +41,25 @@ def provision(run: Run, order: Order) -> Pod:
 def _provision(run: Run, order: Order) -> Pod:
     """Dead machines are given back and passed over."""
     dead: dict[str, str] = {}
-    check_deadline(run, order)
+    limits = Limits(run, order, spare=_spare(run))
+    limits.look()  # a parent that was away for long may come back to a run that is over
     switch_sweep_on()
     _make_queue(run.id)
     if not order.settings.one_shot:
         remember(run.id, {"keep_pod": "yes"})
     while True:
-        pod = get_pod(run, order, frozenset(dead))
-        if not is_rented(pod.cloud):
-            return pod
+        known = pods_of(recall(run.id))
+        pod = get_pod(run, order, frozenset(dead), look=limits)
         try:
-            wait_until_ready(cloud_of(pod), pod)
+            if pod.id not in known:  # one that has trained saves first: tasks.monitor
+                _check_price(order, pod)
+            if is_rented(pod.cloud):
+                wait_until_ready(cloud_of(pod), pod, look=limits)
             return pod
         except DidNotStart as why:
             log().warning("Pod %s did not start (%s): it is given back", pod.id, why)
             end_pod(pod)
-            check_deadline(run, order)
+            limits.look()
             dead[pod.place or pod.id] = f"{pod.id} on {pod.cloud} ({pod.place}): {why}"
             if len(dead) >= MOST_DEAD:
                 raise NoCapacity(
@@ -66,21 +73,88 @@ def _make_queue(run_id: str) -> None:
         write(lambda: api().create_work_queue(f"axr-{run_id}", work_pool_name="pods"))
 
 
-def get_pod(run: Run, order: Order, avoid: frozenset[str] = frozenset()) -> Pod:
-    """The pod that the run has, else a new one; written down either way."""
+def get_pod(
+    run: Run,
+    order: Order,
+    avoid: frozenset[str] = frozenset(),
+    *,
+    look: Callable[[], None] = lambda: None,
+) -> Pod:
+    """The pod that the run has, else a new one within what the run and the installation may spend;
+    written down either way. `look` is called while it waits for its turn.
+    """
     clouds = [cloud_named(name) for name in order.clouds]
-    pod = find_pod(run, clouds)
-    if pod:
-        clouds = [cloud for cloud in clouds if cloud.name == pod.cloud]
-    pod = first_with_room(clouds, lambda name: pod_order(run, order, name, avoid=avoid))
-    remember_pod(pod)
+    mine = find_pod(run, clouds)
+    if mine:
+        pod = _rent(run, order, [cloud for cloud in clouds if cloud.name == mine.cloud], avoid)
+        write_down(order, pod)
+    else:
+        with a_place(run, look):
+            pod = _rent(run, order, clouds, avoid)
+            write_down(order, pod)
     log().info("Pod %s on %s at $%.2f per hour", pod.id, pod.cloud, pod.price_per_hour)
     return pod
+
+
+def _rent(run: Run, order: Order, clouds: list[Cloud], avoid: frozenset[str]) -> Pod:
+    """The run's pod on one of these clouds; TrainingFailed `budget` when what is left pays none."""
+    left = left_of_budget(order, recall(run.id))
+    most = most_per_hour(order, left)
+
+    def asked(cloud: str, count: int) -> PodOrder:
+        wanted = pod_order(run, order, cloud, avoid=avoid, gpu_count=count)
+        return replace(wanted, max_price_per_hour=most) if is_rented(cloud) else wanted
+
+    try:
+        return with_fewer(
+            order.settings.gpu_count,
+            lambda count: first_with_room(clouds, lambda name: asked(name, count)),
+        )
+    except NoCapacity as none:
+        if left is None or most >= order.settings.max_price_per_hour:
+            raise
+        raise TrainingFailed(
+            "budget", f"{dollars(left)} of the budget is left, which pays for no pod: {none}"
+        ) from none
+
+
+def write_down(order: Order, pod: Pod) -> None:
+    """Put the pod on the run's bill, with the network volume that it holds."""
+    remember_pod(pod, volume_per_hour=volume_price(pod.cloud, order.settings.network_volume))
+
+
+def _spare(run: Run) -> float:
+    """A model that is trained is published, also when the budget has ended meanwhile."""
+    done = attempts(run.id)
+    return PUBLISHING_TAKES if done and done[-1].outcome == "completed" else 0.0
+
+
+def _check_price(order: Order, pod: Pod) -> None:
+    """A cloud may give another machine than its list of prices said."""
+    if is_too_dear(order, pod):
+        most = order.settings.max_price_per_hour
+        raise DidNotStart(
+            f"it costs ${pod.price_per_hour:.2f} per hour, more than max_price_per_hour: {most:g}"
+        )
 
 
 def find_pod(run: Run, clouds: list[Cloud]) -> Pod | None:
     """The pod that the run has now, None when successful listings do not hold one."""
     return next((pod for cloud in clouds if (pod := cloud.find(run.id))), None)
+
+
+def with_fewer(counts: Sequence[int], rent: Callable[[int], Pod]) -> Pod:
+    """A pod with the first number of GPUs that some cloud has; what was said of each when none."""
+    refusals: list[str] = []
+    for count in counts:
+        try:
+            return rent(count)
+        except NoCapacity as full:
+            if len(counts) == 1:
+                raise
+            refusals.append(f"with gpu_count {count}: {full}")
+            log().warning("No pod with gpu_count %s: %s", count, full)
+    raise NoCapacity("; ".join(refusals))
 
 
 def first_with_room(clouds: list[Cloud], order: Callable[[str], PodOrder]) -> Pod:

@@ -19,13 +19,15 @@ from runner.errors import ConfigError, Outcome
 from runner.home import home
 from runner.notice import Kind
 from runner.postmortem import newest_of_each
-from runner.report import Attempt, PodBill, Report, Seconds, pod_cost, state_of, write_report
+from runner.report import Attempt, PodBill, Report, Seconds, state_of, write_report
 from runner.report_page import report_curve, report_page
+from runner.secrets import scrub
 from runner.settings import NotifySettings
 from tasks.api import api, write
 from tasks.notify import deliver, ui_link
 from tasks.pushing import answer_end
 from tasks.run import Run, open_order
+from tasks.spending import cost_of
 from tasks.standing import attempts, children, pods_of, recall
 
 
@@ -51,11 +53,11 @@ def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> N
     (run.folder / "curve.png").write_bytes(report_curve(made, points))
     found = newest_of_each(attempt.postmortem for attempt in done)
     page = report_page(made, points, links=links, picture="curve.png", log=log, postmortems=found)
-    (run.folder / "report.md").write_text(page, encoding="utf-8")
+    (run.folder / "report.md").write_text(scrub(page), encoding="utf-8")
     artifact = ArtifactCreate(
         key=f"report-{run.id}",
         type="markdown",
-        data=report_page(made, points, links=links, log=log, postmortems=found),
+        data=scrub(report_page(made, points, links=links, log=log, postmortems=found)),
         flow_run_id=UUID(run.id),
     )
     prefect = api()
@@ -124,7 +126,7 @@ def _bill(pod_id: str, bill: dict[str, object], now: datetime) -> PodBill:
         created=created,
         terminated=ended,
         price_per_hour=price,
-        cost_usd=pod_cost(created, ended, price, now),
+        cost_usd=cost_of(bill, now),
     )
 
 

@@ -10,8 +10,10 @@ from uuid import UUID
 from blocks.clouds import cloud as cloud_named
 from runner.home import REPOSITORY, Home, home
 from runner.renting import renting_findings
+from runner.secrets import learn
 from runner.settings import RunnerSettings
 from runner.sources import COPIES, pushed_text
+from runner.task_secrets import secret_findings, secrets_of
 from runner.taskfile import Finding, TaskFile, TaskFileError, parse_task_file, read_task_file
 from tasks.api import api
 from tasks.standing import recall, remember
@@ -119,10 +121,11 @@ def make_order(task_file: str, content: str | None = None, cloud: str | None = N
         task = parse_task_file(content, task_file)
     else:
         task = read_task_file(REPOSITORY / task_file, root=REPOSITORY)
+    learn(secrets_of(task.settings))
     clouds = (cloud,) if cloud else asked_clouds(task.settings)
     for name in clouds:
         cloud_named(name)
-    findings = renting_findings(task, clouds)
+    findings = [*secret_findings(task), *renting_findings(task, clouds)]
     stops = [finding for finding in findings if finding.level == "stop"]
     if stops:
         raise TaskFileError(task.name, stops)

@@ -12,6 +12,7 @@ from prefect.logging import get_run_logger
 from pod.rundir import RunDir
 from runner.adapt import adapt
 from runner.errors import TrainingFailed
+from runner.secrets import scrub_file
 from runner.sources import source_root
 from runner.taskfile import TaskFile, parse_task_file
 
@@ -36,7 +37,7 @@ def write_run_files(folder: RunDir, text: str, name: str) -> TaskFile:
 @task
 def run_entry(folder: RunDir, entry: str | None) -> None:
     """Run the task file's `entry` script in the run's folder, 15 minutes at most; its output goes
-    to entry.log.
+    to entry.log, from which secrets are taken out at its end.
     """
     if not entry:
         return
@@ -55,6 +56,8 @@ def run_entry(folder: RunDir, entry: str | None) -> None:
             raise TrainingFailed(
                 "crash", f"`entry` did not end within {ENTRY_LIMIT // 60} minutes"
             ) from late
+        finally:
+            scrub_file(log)
     if code:
         last = log.read_text(errors="replace").strip().rpartition("\n")[2]
         raise TrainingFailed("crash", f"`entry` ended with code {code}: {last}")

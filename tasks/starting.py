@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from blocks.logs import log
-from pod import events, ledger
+from pod import events, ledger, sharded
 from pod.rundir import RunDir, read_json, write_json
 from runner.adapt import adapt
+from runner.batch import batch_of
 from runner.ladder import NextAttempt
 from runner.report import Rung
 from runner.rungs import REPLAY, SCALED, Factors, factors_in_force
 from runner.settings import RunnerSettings
+from runner.sharing import Shares, batch_overrides, gpus_to_use, recorded, share_out
 from runner.taskfile import TaskFile, parse_task_file
 
 WHY_LENGTH = 300
@@ -74,6 +76,35 @@ def choose_start(folder: RunDir, plan: Plan) -> ledger.Checkpoint | None:
     return checkpoint
 
 
+def choose_shares(
+    folder: RunDir, plan: Plan, checkpoint: ledger.Checkpoint | None, gpus: int
+) -> tuple[Shares, Plan]:
+    """Who makes up a step of the attempt on this pod, which shows so many GPUs, and the plan with
+    the batch that this takes: a step keeps its rows. What that changes is told once.
+
+    ConfigError, with what to do, when it can't be.
+    """
+    task = _task(folder)
+    asked = task.settings.gpu_count
+    before = recorded(_batch(folder, checkpoint)) if checkpoint else None
+    name = checkpoint.path.name if checkpoint else ""
+    shares = share_out(
+        task.axolotl,
+        gpus=gpus_to_use(gpus, asked),
+        asked=asked,
+        overrides=plan.overrides,
+        before=before,
+        checkpoint=name,
+        written_in_parts=checkpoint is not None and sharded.holds_weights(checkpoint.path),
+    )
+    steps = _planned_steps(checkpoint) if checkpoint else None
+    overrides = batch_overrides(task.axolotl, plan.overrides, shares, steps)
+    was = before or Shares(asked[0], batch_of({**task.axolotl, **plan.overrides}))
+    if shares.processes != was.processes or (shares != was and overrides != plan.overrides):
+        _tell_shares(folder, plan, checkpoint, shares, was)
+    return shares, replace(plan, overrides=overrides)
+
+
 def write_axolotl_file(folder: RunDir, plan: Plan, root: str) -> None:
     """Adapt axolotl.yml anew, when the attempt needs other values than the task file's."""
     if not plan.overrides:
@@ -121,6 +152,7 @@ def _write_attempt(
             "spike": settings.spike.detector_arguments(),
             "guard": settings.spike.enabled,
             "warm_seconds": _warm_seconds(settings, plan),
+            "hang_minutes": settings.resume.hang_minutes,
             "started": time.time(),
         },
     )
@@ -143,9 +175,7 @@ def _tell(
     folder: RunDir, plan: Plan, checkpoint: ledger.Checkpoint | None, rung: Rung | None
 ) -> None:
     """Why there is another attempt and what it changes, once."""
-    so_far, _ = events.read(folder.events)
-    if any(e["kind"] == "decision" and e.get("cmd") == "resume" and e["attempt"] == plan.n
-           for e in so_far):  # fmt: skip
+    if _is_told(folder, plan, "resume"):
         return
     events.append(
         folder.events,
@@ -157,6 +187,46 @@ def _tell(
         rung=rung,
         why=plan.why[:WHY_LENGTH],
     )
+
+
+def _tell_shares(
+    folder: RunDir,
+    plan: Plan,
+    checkpoint: ledger.Checkpoint | None,
+    shares: Shares,
+    was: Shares,
+) -> None:
+    """The same rows from other processes, once."""
+    log().warning("%s rows a step from %s; planned: %s", shares.rows, shares, was)
+    if _is_told(folder, plan, "share"):
+        return
+    events.append(
+        folder.events,
+        "decision",
+        plan.n,
+        checkpoint.step if checkpoint else 0,
+        cmd="share",
+        rows=shares.rows,
+        now=str(shares),
+        before=str(was),
+        **shares.record(),
+    )
+
+
+def _is_told(folder: RunDir, plan: Plan, cmd: str) -> bool:
+    so_far, _ = events.read(folder.events)
+    return any((e["kind"], e["attempt"], e.get("cmd")) == ("decision", plan.n, cmd) for e in so_far)
+
+
+def _batch(folder: RunDir, checkpoint: ledger.Checkpoint) -> dict[str, int] | None:
+    """What made up the steps up to this checkpoint; of an unrecorded one, what an other says."""
+    others = [] if checkpoint.batch else reversed(ledger.checkpoints(folder))
+    return next((each.batch for each in (checkpoint, *others) if each.batch), None)
+
+
+def _planned_steps(checkpoint: ledger.Checkpoint) -> int | None:
+    state = read_json(checkpoint.path / "trainer_state.json") or {}
+    return int(state.get("max_steps") or 0) or None
 
 
 def _task(folder: RunDir) -> TaskFile:

@@ -13,14 +13,17 @@ from blocks.cloud import Pod
 from blocks.clouds import cloud
 from blocks.logs import log
 from runner.attempts import AttemptFacts
-from runner.errors import PodLost, TrainingFailed
+from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain
 from runner.ladder import NextAttempt
 from tasks.children import follow, start_child
+from tasks.limits import PUBLISHING_TAKES
 from tasks.losing import give_up, give_up_model, is_on_another_pod
 from tasks.monitor import Monitor
 from tasks.provision import find_pod, provision
+from tasks.retrying import patiently
 from tasks.run import Order, Run
 from tasks.standing import attempts, pods_of, recall
+from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import end_pod
 from tasks.timing import timed
 
@@ -34,7 +37,7 @@ class Published:
     repository: str | None
 
 
-@task
+@task(**patiently(times=8, factor=2))
 def prepare(run: Run, order: Order, pod: Pod) -> Pod:
     """Put the run's files on the pod and run the user's entry script; the pod that has them.
 
@@ -51,7 +54,7 @@ def prepare(run: Run, order: Order, pod: Pod) -> Pod:
     raise TrainingFailed("preempted", f"{MOST_LOST} pods were lost while they were prepared")
 
 
-@task
+@task(**patiently(times=8, factor=2))
 def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
     """One attempt on the pod, monitored; its facts, however it ended."""
     parameters = {
@@ -72,15 +75,20 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
         follow(child, Monitor(run, order, pod))
     except PodLost as lost:
         return give_up(child, order, pod, plan, lost)
+    except TrainingFailed as ended:
+        if ended.outcome in SAVED_FIRST:
+            save_first(run, ended.outcome)
+        if not _has_completed(run, plan):  # while it was asked to stop
+            raise
     return next(facts for facts in attempts(run.id) if facts.n == plan.n)
 
 
-@task
+@task(**patiently(times=8, factor=2))
 def publish(run: Run, order: Order, trained: AttemptFacts) -> Published | None:
     """Gather the final weights on the pod that trained them, and upload them. None when they went
     with it: that last attempt counts as preempted from then on.
     """
-    pod = find_pod(run, [cloud(name) for name in order.clouds])
+    pod = _find(run, order)
     try:
         if pod is None or trained.pod not in (None, pod.id):
             pod = None  # a new one that a parent has taken since is not the one that was lost
@@ -93,11 +101,19 @@ def publish(run: Run, order: Order, trained: AttemptFacts) -> Published | None:
     return Published(state.message or None)
 
 
+def _find(run: Run, order: Order) -> Pod | None:
+    """The run's pod. A refused key shows nothing: the pod holds the only copy of the model."""
+    try:
+        return find_pod(run, [cloud(name) for name in order.clouds])
+    except KeyRefused as refused:
+        raise TryAgain(str(refused)) from refused
+
+
 def _publish(run: Run, order: Order, pod: Pod) -> State[object]:
     parameters = {"run": run.id, "repository": order.hub_repository}
     child = start_child(run.id, "publish", _number(run), parameters)
     with timed(run.id, "publish"):
-        return follow(child, Monitor(run, order, pod))
+        return follow(child, Monitor(run, order, pod, spare=PUBLISHING_TAKES))
 
 
 def _prepare(run: Run, order: Order, pod: Pod) -> None:
@@ -105,6 +121,10 @@ def _prepare(run: Run, order: Order, pod: Pod) -> None:
     child = start_child(run.id, "prepare", _number(run), parameters)
     with timed(run.id, "prepare"):
         _must_complete(follow(child, Monitor(run, order, pod)))
+
+
+def _has_completed(run: Run, plan: NextAttempt) -> bool:
+    return any(facts.n == plan.n and facts.outcome == "completed" for facts in attempts(run.id))
 
 
 def _number(run: Run) -> int:

@@ -30,7 +30,6 @@ from tasks.starting import Plan
 
 LOOK_EVERY = 0.2
 TEND_EVERY = 30.0
-STORED_WITHIN = 1800.0
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
@@ -157,18 +156,6 @@ def wait_until_stored(
             return False
         sleep(LOOK_EVERY)
     return False
-
-
-def bring_to_store(folder: RunDir, environment: Mapping[str, str] = os.environ) -> bool:
-    """The end of a run whose model goes to the store alone: wait until it is there.
-
-    False when it is not there in STORED_WITHIN seconds; True also for a run without a store.
-    """
-    url = _url(folder, environment)
-    if url is None or _is_own_volume(url, environment):
-        return True
-    start_mirror(folder, environment)
-    return wait_until_stored(folder, STORED_WITHIN)
 
 
 def store_trouble(folder: RunDir) -> str | None:

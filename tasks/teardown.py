@@ -13,7 +13,7 @@ from prefect.states import Cancelled
 from blocks.cloud import Cloud, Pod
 from blocks.clouds import all_clouds, cloud_of
 from blocks.logs import log
-from runner.errors import TryAgain
+from runner.errors import KeyRefused, TryAgain
 from tasks.api import api, write
 from tasks.children import cancel_child
 from tasks.retrying import patiently
@@ -35,17 +35,30 @@ def teardown(run_id: str) -> list[Pod]:
 
 
 def end_pods(run_id: str) -> list[Pod]:
-    """As `teardown`, for hooks and the sweep, which have no run context."""
-    for child in _unfinished(run_id):
-        cancel_child(child, wait=CHILD_STOPS_WITHIN)
-    ended = [pod for cloud in _clouds_to_ask(run_id) for pod in _pods_on(cloud, run_id)]
-    for pod in ended:
-        end_pod(pod)
+    """As `teardown`, for hooks and the sweep, which have no run context.
+
+    A cloud that can't be seen keeps no pod on another one alive: what can be ended is ended first.
+    """
+    stop_children(run_id)
+    return clear_away(run_id)
+
+
+def clear_away(run_id: str) -> list[Pod]:
+    """End the pods of a run whose children have had their time to stop, and what is left of it."""
+    ended, unseen = _end_on_all_clouds(run_id)
+    if unseen:
+        raise TryAgain("; ".join(unseen))
     for child in _unfinished(run_id):  # its process went with the pod and can't say so itself
         ended_with_it: State[None] = Cancelled(message="its pod was ended")
         write(partial(api().set_flow_run_state, child.id, ended_with_it, force=True))
     _remove_queue(run_id)
     return ended
+
+
+def stop_children(run_id: str) -> None:
+    """Cancel what works on the run's pods: a trainer saves and stops."""
+    for child in _unfinished(run_id):
+        cancel_child(child, wait=CHILD_STOPS_WITHIN)
 
 
 def end_pod(pod: Pod) -> None:
@@ -65,13 +78,26 @@ def end_pod(pod: Pod) -> None:
     log().info("Pod %s on %s is gone", pod.id, pod.cloud)
 
 
-def _clouds_to_ask(run_id: str) -> list[Cloud]:
-    """All clouds of this installation; TryAgain when the run has a pod on one that it has lost."""
+def _end_on_all_clouds(run_id: str) -> tuple[list[Pod], list[str]]:
+    """The pods that were ended, and what keeps us from knowing that these were all."""
     clouds = all_clouds()
-    for pod_id, bill in pods_of(recall(run_id)).items():
-        if not bill["terminated"] and bill["cloud"] not in [cloud.name for cloud in clouds]:
-            raise TryAgain(f"no access to {bill['cloud']}, where the pod {pod_id} was rented")
-    return clouds
+    ended: list[Pod] = []
+    unseen = [
+        f"no access to {bill['cloud']}, where the pod {pod_id} was rented"
+        for pod_id, bill in pods_of(recall(run_id)).items()
+        if not bill["terminated"] and bill["cloud"] not in [cloud.name for cloud in clouds]
+    ]
+    for cloud in clouds:
+        try:
+            for pod in _pods_on(cloud, run_id):
+                end_pod(pod)
+                ended.append(pod)
+        except (
+            TryAgain,
+            KeyRefused,
+        ) as unknown:  # a refused key shows nothing: not that it is gone
+            unseen.append(f"{cloud.name}: {unknown}")
+    return ended, unseen
 
 
 def _pods_on(cloud: Cloud, run_id: str) -> list[Pod]:

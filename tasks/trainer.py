@@ -9,18 +9,24 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from prefect import task
 
 from blocks.logs import log
 from pod import events, trainer
+from pod.gpus import gpus_here
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts
+from runner.errors import Outcome
 from runner.sources import source_root
 from tasks.facts import read_facts
+from tasks.guarding import must_be_guarded
+from tasks.hanging import HangWatch, remedies
 from tasks.rewinding import rewind, waits, was_rewound
-from tasks.starting import Plan, choose_start, write_axolotl_file
+from tasks.starting import Plan, choose_shares, choose_start, write_axolotl_file
+from tasks.stopping import SAVE_WITHIN
 
 __all__ = ["Plan", "follow_trainer", "start_or_attach"]
 
@@ -35,7 +41,8 @@ def start_or_attach(
     folder: RunDir, plan: Plan, environment: Mapping[str, str] = os.environ
 ) -> trainer.Trainer | None:
     """The trainer of this attempt: the living one, the one that waits after an alarm sent back, a
-    new one, or None when it has already ended.
+    new one, or None when it has already ended. ConfigError when the GPUs of this pod can't go on
+    with what others have trained, TrainingFailed when nothing may start on this pod (any more).
     """
     living = trainer.find(folder)
     if living and living.attempt == plan.n:
@@ -62,12 +69,15 @@ def follow_trainer(
     process: trainer.Trainer | None,
     show: Callable[[list[events.Event]], None],
     *,
+    asked: Callable[[], Outcome | None] = lambda: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> AttemptFacts:
     """Follow the trainer to the end of the attempt, showing each new event, and judge it by the
-    evidence. After an alarm the process may live on and wait for the next attempt.
+    evidence. After an alarm the process may live on and wait for the next attempt; one that hangs
+    is ended. When `asked` names an outcome the trainer saves, ends, and that is the attempt's.
     """
     follower = events.Follower(folder.events)
+    watch = HangWatch(folder, plan, process) if process else None
     last_word_at: float | None = None
     while True:
         living = process is not None and process.alive()
@@ -77,11 +87,25 @@ def follow_trainer(
             last_word_at = time.monotonic()
         if not living or waits(new, plan.n):
             break
+        if watch and last_word_at is None and watch.ended(new):
+            break
+        if process and (wanted := asked()):
+            return _stopped(folder, plan, process, wanted)
         if process and last_word_at and time.monotonic() - last_word_at > GRACE:
             log().warning("The trainer has finished but does not leave; it is ended")
             process.stop(grace_s=0)
         sleep(LOOK_EVERY)
     return read_facts(folder, plan, exit_code=process.exit_code() if process else None)
+
+
+def _stopped(folder: RunDir, plan: Plan, process: trainer.Trainer, wanted: Outcome) -> AttemptFacts:
+    """The facts of a healthy attempt that the parent wants ended, if it had not just completed."""
+    log().warning("The training is stopped after a checkpoint (%s)", wanted)
+    process.stop(grace_s=SAVE_WITHIN)
+    facts = read_facts(folder, plan, exit_code=process.exit_code())
+    if facts.outcome == "completed":
+        return facts
+    return replace(facts, outcome=wanted, reason=f"stopped after a checkpoint: {wanted}")
 
 
 def _was_started(folder: RunDir, attempt: int) -> bool:
@@ -90,9 +114,12 @@ def _was_started(folder: RunDir, attempt: int) -> bool:
 
 
 def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> trainer.Trainer:
+    must_be_guarded(environment)
+    gpus = gpus_here(environment)
     checkpoint = choose_start(folder, plan)
     code = Path(environment["AXR_REPOSITORY"])
     root = source_root(folder.path, code)  # relative names in the task file count from here
+    shares, plan = choose_shares(folder, plan, checkpoint, len(gpus))
     write_axolotl_file(folder, plan, str(root))
     axolotl_env = Path(environment["AXR_AXOLOTL_ENV"])
     started = trainer.start(
@@ -101,12 +128,18 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
             axolotl_env / "bin" / "axolotl",
             folder,
             resume_from=checkpoint.path if checkpoint else None,
+            processes=shares.processes,
         ),
         trainer.trainer_environment(
-            {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(code), str(root)]))},
+            {
+                **environment,
+                **_only(gpus, shares.processes),
+                **remedies(folder),
+                "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(code), str(root)])),
+            },
             axolotl_env=axolotl_env,
             run_dir=folder,
-            gpu=Path("/dev/nvidia0").exists(),
+            gpu=bool(gpus),
         ),
         attempt=plan.n,
         cwd=root,
@@ -114,3 +147,9 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
     begin = checkpoint.path if checkpoint else "the start"
     log().info("Attempt %s: trainer started (pid %s), from %s", plan.n, started.pid, begin)
     return started
+
+
+def _only(gpus: list[str], processes: int) -> dict[str, str]:
+    """Hide the GPUs that the run did not ask for: one process would spread the model over all."""
+    used = gpus[:processes]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(used)} if len(used) < len(gpus) else {}

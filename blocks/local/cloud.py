@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,8 @@ from uuid import uuid4
 
 from blocks.cloud import Pod, PodOrder, PodPhase, PodStatus
 from blocks.local import processes
-from runner.errors import PodLost, TryAgain
+from pod.rundir import replace_text
+from runner.errors import NoCapacity, PodLost, TryAgain
 from runner.home import REPOSITORY, Home, axolotl_environment, home
 
 # What a pod may know of this machine's environment: where programs are and how to speak to the
@@ -38,6 +40,10 @@ PASSED_ON = (
 )
 
 
+# Seconds that the use of the processors is measured over.
+CPU_OVER = 5.0
+
+
 @dataclass(frozen=True)
 class LocalCloud:
     """The Cloud interface over folders and processes.
@@ -50,8 +56,16 @@ class LocalCloud:
     name: str = "local"
 
     def create(self, order: PodOrder) -> Pod:
-        """The run's pod, running: found, started again, or made."""
-        pod = self.find(order.run) or self._make(order)
+        """The run's pod, running: found, started again, or made. NoCapacity where this machine is
+        said to cost more than the order allows.
+        """
+        pod = self.find(order.run)
+        if pod is None and self.price_per_hour > order.max_price_per_hour:
+            raise NoCapacity(
+                f"this machine costs ${self.price_per_hour:.2f} per hour (AXR_LOCAL_PRICE), more "
+                f"than max_price_per_hour: {order.max_price_per_hour:g}"
+            )
+        pod = pod or self._make(order)
         if not processes.marked(pod.id):
             self._boot(pod, order)
         return pod
@@ -73,6 +87,7 @@ class LocalCloud:
         return PodStatus(
             phase=PodPhase.RUNNING if used.processes else PodPhase.STOPPED,
             uptime=(datetime.now(UTC) - pod.created).total_seconds(),
+            cpu_percent=self._cpu_percent(pod.id, used.cpu_seconds),
             ram_bytes=used.ram_bytes,
         )
 
@@ -91,6 +106,26 @@ class LocalCloud:
     def price(self, order: PodOrder) -> float:
         """What this machine is said to cost, USD per hour."""
         return self.price_per_hour
+
+    def _cpu_percent(self, pod_id: str, cpu_seconds: float) -> float | None:
+        """The share of all processors since the look before this one, 0–100; None at the first.
+
+        What processes used that have ended since is not in it.
+        """
+        noted = self.where.pods / pod_id / "usage.json"
+        now = time.time()
+        try:
+            before = json.loads(noted.read_text())
+        except (FileNotFoundError, ValueError):
+            before = None
+        if before and now - before["t"] < CPU_OVER:
+            return before.get("percent")  # type: ignore[no-any-return]
+        percent = None
+        if before:
+            used = max(0.0, cpu_seconds - before["cpu_seconds"])
+            percent = min(100.0, 100 * used / (now - before["t"]) / (os.cpu_count() or 1))
+        replace_text(noted, json.dumps({"t": now, "cpu_seconds": cpu_seconds, "percent": percent}))
+        return percent
 
     def _record(self, pod_id: str) -> Path:
         return self.where.pods / pod_id / "pod.json"

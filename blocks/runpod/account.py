@@ -12,8 +12,8 @@ from typing import ClassVar
 from prefect.blocks.core import Block
 from pydantic import Field, SecretStr
 
-from blocks.account import find_account, needed
-from blocks.runpod.balance import Balance, balance
+from blocks.account import Balance, find_account, needed
+from blocks.runpod.balance import balance
 from blocks.runpod.client import BASE_URL, RunPodClient
 from blocks.runpod.cloud import RunPodCloud
 

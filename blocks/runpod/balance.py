@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from blocks.account import Balance
 from runner.errors import TryAgain
 
 QUERY = "query { myself { clientBalance currentSpendPerHr } }"
 _one_at_a_time = threading.Lock()  # the package knows one key for the whole process
-
-
-@dataclass(frozen=True)
-class Balance:
-    """USD left, and USD per hour that all pods of the account spend now."""
-
-    left: float
-    spend_per_hour: float
 
 
 def balance(api_key: str, base_url: str) -> Balance:

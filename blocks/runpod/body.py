@@ -8,16 +8,13 @@ any splitting could touch.
 from __future__ import annotations
 
 import base64
-import re
 from typing import Any
 
 from blocks.cloud import PodOrder
+from blocks.image import image_of, min_cuda
 from blocks.runpod.candidates import Candidate
 from runner.errors import ConfigError
 
-# axolotl's own image for clouds. 0.19.0 is the version that our plugin is tested with.
-IMAGE = "axolotlai/axolotl-cloud:0.19.0"
-IMAGE_CUDA = "12.8"
 MOST_VARIABLES = 50  # of the user's, per pod
 LEAST_VOLUME_GB = 10
 
@@ -41,12 +38,11 @@ def create_body(order: PodOrder, candidate: Candidate, api: str) -> dict[str, An
         "env": {**order.environment, "AXR_CLOUD_API": api},
         "ports": list(order.ports),
     }
-    if order.image or not order.template:
-        body["image"] = order.image or IMAGE
     if candidate.data_center:
         body["dataCenterIds"] = [candidate.data_center]
     mounts = _mounts(order)
     optional = {
+        "image": image_of(order),
         "mounts": mounts,
         "templateId": order.template,
         "registry": order.registry,
@@ -62,25 +58,10 @@ def command(script: str) -> str:
     return f"bash -c 'echo {coat} | base64 -d | bash'"
 
 
-def cuda_of(image: str | None) -> str | None:
-    """The CUDA version of an image, from its tag (`…-cu128-…` is 12.8); None when it says none."""
-    if image is None:
-        return IMAGE_CUDA
-    said = re.search(r"cu(\d{2})(\d)(?!\d)", image)
-    return f"{said[1]}.{said[2]}" if said else None
-
-
 def _gpu(order: PodOrder, candidate: Candidate) -> dict[str, Any]:
     gpu: dict[str, Any] = {"id": candidate.gpu, "count": candidate.count}
     cuda = min_cuda(order)
     return gpu | ({"minCudaVersion": cuda} if cuda else {})
-
-
-def min_cuda(order: PodOrder) -> str | None:
-    """The lowest CUDA version that a host may have: asked for, else what the image needs."""
-    if order.min_cuda or order.template:
-        return order.min_cuda
-    return cuda_of(order.image)
 
 
 def _mounts(order: PodOrder) -> dict[str, Any] | None:

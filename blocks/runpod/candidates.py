@@ -20,6 +20,9 @@ MOST = 12  # create calls for one pod; a list of twenty GPUs in thirty places wo
 
 # USD per GB and month, both while the pod runs.
 DISK_RATE = 0.10
+# Of a network volume: what is below and what is above a terabyte.
+VOLUME_RATE, LARGE_VOLUME_RATE = 0.07, 0.05
+VOLUME_STEP = 1000
 HOURS_PER_MONTH = 720
 
 
@@ -87,6 +90,12 @@ def storage_price(gigabytes: float) -> float:
     A network volume is billed apart, with or without a pod.
     """
     return gigabytes * DISK_RATE / HOURS_PER_MONTH
+
+
+def network_volume_price(gigabytes: float) -> float:
+    """USD per hour for a network volume of this size, of the standard kind."""
+    full = min(gigabytes, VOLUME_STEP) * VOLUME_RATE
+    return (full + max(0.0, gigabytes - VOLUME_STEP) * LARGE_VOLUME_RATE) / HOURS_PER_MONTH
 
 
 def tiers_of(order: PodOrder) -> tuple[str, ...]:

@@ -13,10 +13,18 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from blocks.cloud import NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus
+from blocks.cloud import INSTALLATION, NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus
+from blocks.image import min_cuda
 from blocks.logs import log
-from blocks.runpod.body import create_body, min_cuda
-from blocks.runpod.candidates import Candidate, candidates, place, storage_price, tiers_of
+from blocks.runpod.body import create_body
+from blocks.runpod.candidates import (
+    Candidate,
+    candidates,
+    network_volume_price,
+    place,
+    storage_price,
+    tiers_of,
+)
 from blocks.runpod.client import Json, RunPodClient
 from runner.errors import ConfigError, CreateFailed, NoCapacity, PodLost, TryAgain
 
@@ -105,6 +113,11 @@ class RunPodCloud:
     def price(self, order: PodOrder) -> float:
         """USD per hour of the first machine that would be asked for."""
         return self._candidates(order)[0].price_per_hour
+
+    def volume_price(self, volume_id: str) -> float:
+        """USD per hour of a network volume, which is billed with or without a pod."""
+        volume = self.client.volume(volume_id) or _NOTHING
+        return network_volume_price(float(volume.get("size") or 0))
 
     def _create(self, order: PodOrder, candidate: Candidate) -> Pod:
         try:
@@ -201,6 +214,7 @@ class RunPodCloud:
                 4,
             ),
             place=place(str(gpu.get("id")), str(found.get("cloud")), found.get("dataCenterId")),
+            installation=str((found.get("env") or _NOTHING).get(INSTALLATION) or ""),
         )
 
 

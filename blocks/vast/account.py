@@ -13,9 +13,10 @@ from typing import ClassVar
 from prefect.blocks.core import Block
 from pydantic import Field, SecretStr
 
-from blocks.account import find_account, needed
+from blocks.account import Balance, find_account, needed
 from blocks.vast.client import BASE_URL, VastClient
 from blocks.vast.cloud import VastCloud
+from blocks.vast.look import price_now
 
 BLOCK = "vast"
 KEY = "VAST_API_KEY"
@@ -44,9 +45,10 @@ class VastAccount(Block):
         """The Cloud interface of this account."""
         return VastCloud(self.client())
 
-    def credit(self) -> float:
-        """USD that the account can still spend; TryAgain when Vast does not say."""
-        return self.client().credit()
+    def balance(self) -> Balance:
+        """What the account can still spend; TryAgain when Vast does not say."""
+        client = self.client()
+        return Balance(client.credit(), sum(map(price_now, client.instances())))
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from blocks.cloud import PodOrder
-from blocks.runpod.body import IMAGE
+from blocks.image import image_of
 from blocks.vast.offers import Candidate, disk_gb
 from runner.errors import ConfigError
 
@@ -49,8 +49,9 @@ def create_call(order: PodOrder, candidate: Candidate, api: str) -> dict[str, An
         # Else a bid that does not win leaves a stopped instance that waits, and costs its disk.
         "cancel_unavail": True,
     }
-    if order.image or not order.template:
-        call["image"] = order.image or IMAGE
+    image = image_of(order)
+    if image:
+        call["image"] = image
     if order.template:
         call["template_hash"] = order.template
     if order.registry:

@@ -21,7 +21,14 @@ from blocks.cloud import NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus
 from blocks.logs import log
 from blocks.vast.body import create_call
 from blocks.vast.client import VastClient
-from blocks.vast.look import STOPPED_MARK, created, phase_of, status_of
+from blocks.vast.look import (
+    STOPPED_MARK,
+    created,
+    installation,
+    phase_of,
+    status_of,
+    storage_price,
+)
 from blocks.vast.offers import Candidate, candidates, disk_gb, place, query
 from blocks.vast.refusals import Json
 from runner.errors import CreateFailed, NoCapacity, PodLost, RunnerError, TryAgain
@@ -202,4 +209,6 @@ class VastCloud:
             created=created(found) or self.now(),
             price_per_hour=round(float(found.get("dph_total") or 0.0), 4),
             place=place(found.get("machine_id")),
+            installation=installation(found),
+            loading_per_hour=storage_price(found),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from blocks.cloud import PodPhase, PodStatus
+from blocks.cloud import INSTALLATION, PodPhase, PodStatus
 from blocks.vast.refusals import Json
 
 # A stop of our own is written into the label.
@@ -61,3 +61,24 @@ def created(found: Json) -> datetime | None:
     """When it was made, if Vast says so."""
     seconds = found.get("start_date")
     return datetime.fromtimestamp(float(seconds), UTC) if seconds else None
+
+
+def installation(found: Json) -> str:
+    """Which installation rented it, from its variables (pairs to Vast); empty if unknown."""
+    pairs = [pair for pair in found.get("extra_env") or [] if len(pair) == 2]
+    return next((str(value) for name, value in pairs if name == INSTALLATION), "")
+
+
+def storage_price(found: Json) -> float | None:
+    """USD per hour for its disk alone, which is all that it costs until its container runs."""
+    total, gpus = found.get("dph_total"), found.get("dph_base")
+    if total is None or gpus is None:
+        return None
+    return round(max(0.0, float(total) - float(gpus)), 6)
+
+
+def price_now(found: Json) -> float:
+    """USD per hour that an instance costs at present; a stopped one costs its disk."""
+    if found.get("cur_state") == "stopped":
+        return storage_price(found) or 0.0
+    return float(found.get("dph_total") or 0.0)

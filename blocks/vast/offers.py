@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from blocks.cloud import PodOrder
-from blocks.runpod.body import min_cuda
+from blocks.image import min_cuda
 from runner.errors import ConfigError, NoCapacity
 
 LEAST_RELIABILITY = 0.95

@@ -34,7 +34,7 @@ from deployments.gateway import sockets
 from deployments.gateway.bundle import NoBundle, make_bundle
 from deployments.gateway.events_door import push_event
 from deployments.gateway.ownership import Ownership
-from deployments.gateway.rules import Refused, is_plain, judge
+from deployments.gateway.rules import Refused, is_plain, judge, the_lease
 from deployments.gateway.upstream import Answer, Away, Upstream
 from deployments.gateway.webhook_door import KIND, LARGEST, SECRET, SIGNATURE, is_signed, pushed
 from runner.home import home
@@ -94,6 +94,8 @@ class Gateway:
         if answer.status < 300 and verdict.answer == "own runs only":
             mine = [run for run in answer.json() if self.ownership.is_of(token, run)]
             return JSONResponse(mine, answer.status)
+        if answer.status < 300 and verdict.answer == "the lease":
+            return JSONResponse(the_lease(answer.json()), answer.status)
         if answer.status < 300 and verdict.answer == "a new artifact":
             self.ownership.remember_artifact(answer.json())
         return _response(answer)

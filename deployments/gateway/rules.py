@@ -17,6 +17,8 @@ from runner.tokens import POOL, Token
 
 Kind = Literal["flow_run", "task_run", "deployment", "flow", "work_queue", "artifact"]
 
+# Labels of the run's own flow run that its pod may read: tasks/lease.py writes them.
+LEASE = ("axr.lease", "axr.ends_at")
 PATCHED = {"name", "tags", "infrastructure_pid", "empirical_policy", "flow_version"}
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -42,7 +44,7 @@ class Allowed:
 
     own: tuple[Own, ...] = ()
     body: Any = None
-    answer: Literal["as it is", "own runs only", "a new artifact"] = "as it is"
+    answer: Literal["as it is", "own runs only", "a new artifact", "the lease"] = "as it is"
 
 
 class NotAllowed(Exception):
@@ -96,6 +98,8 @@ def _judge(token: Token, method: str, parts: list[str], body: Any) -> Allowed:
     match method, parts:
         case "GET", ["health"] | ["csrf-token"] | ["admin", "version" | "storage"]:
             return Allowed()
+        case "GET", ["flow_runs", text] if text == token.run:
+            return Allowed(answer="the lease")
         case "GET", ["flow_runs" | "deployments" | "flows" | "work_queues" as kind, text]:
             return Allowed((_in_path(kind, text),))
         case "POST", ["flow_runs", "filter"]:
@@ -137,6 +141,18 @@ def _of_pool(token: Token, method: str, rest: list[str], body: Any) -> Allowed:
                 raise NotAllowed("only the pod's own worker")
             return Allowed(body=body)
     raise NotAllowed("not open to pods")
+
+
+def the_lease(flow_run: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a run's own flow run what its pod's guard needs, in the form of the API: whether it has
+    ended, and until when it is paid for. The rest (parameters, other labels) is not the pod's.
+    """
+    labels = flow_run.get("labels") or {}
+    return {
+        "id": flow_run.get("id"),
+        "state_type": flow_run.get("state_type"),
+        "labels": {name: labels[name] for name in LEASE if name in labels},
+    }
 
 
 def narrow(token: Token, asked: Mapping[str, Any]) -> dict[str, Any]:

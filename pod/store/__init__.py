@@ -7,6 +7,8 @@ elsewhere.
     choice.py    which checkpoints are worth their storage
     state.py     what else of a run another pod needs
     contents.py  what the store holds for one run, and how that changes
+    model.py     a trained model beside them (pod.rescue brings it there)
+    turn.py      one process at a time: who changes the store ends the mirror first
     mirror.py    the process that uploads (`python -m pod.store.mirror`)
     restore.py   the way back (`python -m pod.store.restore`)
 

@@ -86,9 +86,13 @@ class Contents:
     def _remove_orphans(self, names: dict[str, int], complete: Iterable[Manifest]) -> None:
         known = set(self._all_names(complete))
         known |= {state.name_of(self.run, file) for file in state.FILES}
-        orphans = [name for name in names if name not in known]
+        orphans = [name for name in names if name not in known and not self._is_model(name)]
         if orphans:
             self.place.delete(sorted(orphans, key=lambda name: not name.endswith(".json")))
+
+    def _is_model(self, name: str) -> bool:
+        """A trained model beside the checkpoints (pod.rescue) is no leftover of an upload."""
+        return name.startswith((f"{self.run}/model/", f"{self.run}/model.json"))
 
     def _sources(self, held: Path, checkpoint: Manifest) -> dict[str, Source]:
         """The state first, the manifest last."""

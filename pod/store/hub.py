@@ -72,6 +72,13 @@ class HubPlace:
                 )
             self._try(lambda: self._hub.create_repo(self.repo, private=True, exist_ok=True))
 
+    def owner(self) -> str:
+        """The user whose token it is; raises StoreError when the hub does not say."""
+        with self._told("ask whose token it is"):
+            if not self._hub.token:
+                raise StoreError("HF_TOKEN is not set")
+            return str(self._try(self._hub.whoami)["name"])
+
     def listing(self, prefix: str) -> dict[str, int]:
         """The names below a folder; none in a repository that does not exist."""
         found = self._tree(self.base + prefix)

@@ -1,6 +1,6 @@
 """The manifest of a stored checkpoint: its ledger entry, in a file of its own beside the files.
 
-    <run>/checkpoint-N.json    {format, step, attempt, health, rung, factors, t,
+    <run>/checkpoint-N.json    {format, step, attempt, health, rung, factors, batch, t,
                                 files: {name: {bytes, sha256}}}
 
 It is written last and deleted first: a checkpoint without it does not exist, and one whose files
@@ -47,6 +47,7 @@ class Manifest:
     files: Mapping[str, FileFact]
     rung: dict[str, Any] | None = None
     factors: dict[str, float] | None = None
+    batch: dict[str, int] | None = None
 
     @property
     def identity(self) -> tuple[int, int, float]:
@@ -67,6 +68,7 @@ class Manifest:
             "health": self.health,
             "rung": self.rung,
             "factors": self.factors,
+            "batch": self.batch,
             "t": self.t,
             "files": files,
         }
@@ -90,6 +92,7 @@ def parse(value: Mapping[str, Any]) -> Manifest:
             files=files,
             rung=value.get("rung"),
             factors=value.get("factors"),
+            batch=value.get("batch"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no manifest of a checkpoint: {error!r}") from error

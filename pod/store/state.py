@@ -13,6 +13,7 @@ from typing import Any
 
 from pod.rundir import RunDir, replace_text
 from pod.store.manifest import Manifest
+from runner.secrets import scrub
 
 FILES = ("events.jsonl", "attempt.json")
 
@@ -25,7 +26,9 @@ def name_of(run: str, file: str) -> str:
 
 
 def snapshot(run_dir: RunDir, folder: Path) -> dict[str, Path]:
-    """Copy the state as it is now, whole lines only; the files that exist, by name."""
+    """Copy the state as it is now, whole lines only and without secrets: it leaves the pod. The
+    files that exist, by name.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for file in FILES:
@@ -35,7 +38,8 @@ def snapshot(run_dir: RunDir, folder: Path) -> dict[str, Path]:
             found[file] = copy
     if FILES[0] in found:
         content = found[FILES[0]].read_bytes()
-        found[FILES[0]].write_bytes(content[: content.rfind(b"\n") + 1])
+        whole = content[: content.rfind(b"\n") + 1].decode(errors="replace")
+        found[FILES[0]].write_bytes(scrub(whole).encode())
     return found
 
 
@@ -91,7 +95,7 @@ def _key(line: _Line) -> tuple[Any, ...]:
     event, text = line
     if event["kind"] in ("step", "save", "eval"):
         return event["kind"], event["attempt"], event["step"]
-    return (text,)
+    return (scrub(text),)  # as it came back from the store
 
 
 def _lines(path: Path) -> list[_Line]:

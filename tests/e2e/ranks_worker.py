@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 tests/e2e/ranks_worker.py RUN_DIR FAULT
 
 axolotl itself does not load its model with several ranks on a CPU. Each rank leaves a file
-`rank-R.json` in the run directory: {"step", "error": name or null}.
+`rank-R.json` in the run directory: {"step", "error": name or null}. With `--record` rows have
+numbers, and each rank appends to `rows-R.jsonl`: {"attempt", "step", "rows": [number, …]}.
 """
 
 from __future__ import annotations
@@ -36,12 +37,22 @@ def main(words: list[str]) -> None:
     parser.add_argument("fault", choices=FAULTS)
     parser.add_argument("--resume", type=Path)
     parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--micro", type=int, default=4)
+    parser.add_argument("--accumulation", type=int, default=1)
+    parser.add_argument("--record", action="store_true")
     arguments = parser.parse_args(words)
     # Without this a checkpoint of several CPU ranks is not loaded: "cpu:0" is no known place.
     torch.serialization.register_package(
         5, lambda _: None, lambda stored, place: stored if str(place).startswith("cpu:") else None
     )
-    trainer = make_trainer(arguments.run_dir, arguments.steps)
+    trainer = make_trainer(
+        arguments.run_dir,
+        arguments.steps,
+        per_device_train_batch_size=arguments.micro,
+        gradient_accumulation_steps=arguments.accumulation,
+    )
+    if arguments.record:
+        record_rows(trainer, arguments.run_dir)
     cfg = Settings(output_dir=trainer.args.output_dir)
     plugin = RunnerPlugin()
     marker = arguments.run_dir / "fault"
@@ -68,7 +79,7 @@ class Settings(dict[str, Any]):
     __getattr__ = dict.get
 
 
-def make_trainer(run_dir: Path, steps: int) -> Trainer:
+def make_trainer(run_dir: Path, steps: int, **batch: int) -> Trainer:
     """A Llama of 2 layers and rows that count up."""
     torch.manual_seed(0)
     model = LlamaForCausalLM(
@@ -86,7 +97,7 @@ def make_trainer(run_dir: Path, steps: int) -> Trainer:
     arguments = TrainingArguments(
         output_dir=str(run_dir / "out"),
         max_steps=steps,
-        per_device_train_batch_size=4,
+        **batch,
         learning_rate=5e-3,
         logging_steps=1,
         save_steps=5,
@@ -96,6 +107,26 @@ def make_trainer(run_dir: Path, steps: int) -> Trainer:
         disable_tqdm=True,
     )
     return Trainer(model=model, args=arguments, train_dataset=rows)
+
+
+def record_rows(trainer: Trainer, run_dir: Path) -> None:
+    """Write down which rows reach the model; their number is in their first two tokens."""
+    rows = [
+        [number // 20, number % 20, *row["input_ids"][2:]]
+        for number, row in enumerate(trainer.train_dataset)
+    ]
+    trainer.train_dataset = [{"input_ids": row, "labels": row} for row in rows]
+    attempt = json.loads((run_dir / "attempt.json").read_text())["attempt"]
+    train = trainer.training_step
+
+    def recording_step(model: Any, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        numbers = [20 * int(row[0]) + int(row[1]) for row in inputs["input_ids"]]
+        line = {"attempt": attempt, "step": trainer.state.global_step + 1, "rows": numbers}
+        with (run_dir / f"rows-{os.environ['RANK']}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        return train(model, inputs, *args, **kwargs)
+
+    trainer.training_step = recording_step
 
 
 # ---------------------------------------------------------------- what may go wrong

@@ -20,7 +20,11 @@ from runner.home import REPOSITORY, axolotl_environment
 from tests.e2e.conftest import Side, make_side, needs_axolotl
 
 KEY = "e2e_account_key"
-SECRETS = {"HF_TOKEN": "hf_e2e_token_of_the_run", "WANDB_API_KEY": "wandb_e2e_key_of_the_run"}
+SECRETS = {
+    "HF_TOKEN": "hf_e2e_token_of_the_run",
+    "WANDB_API_KEY": "wandb_e2e_key_of_the_run",
+    "AXR_SECRET_GREETING": "open-sesame-of-the-run",
+}
 
 
 @dataclass(frozen=True)

@@ -70,19 +70,29 @@ def test_a_run_on_a_rented_pod_comes_back_from_its_spike(
     assert KEY not in json.dumps(pod["env"])
 
 
+@pytest.mark.parametrize("teller", ["entry", "trainer"])
 def test_nothing_that_a_failing_run_wrote_holds_a_secret(
-    rented: Rented, volume: str, tmp_path: Path
+    rented: Rented, volume: str, tmp_path: Path, teller: str
 ) -> None:
-    """Keys, tokens and values of `env` stay where they are needed: on the pod."""
-    run = rented.side.start(
-        _task(tmp_path, volume, TINY, entry="echo preparing; no-such-program --now")
-    )
+    """Keys, tokens and values of `env` stay where they are needed: on the pod. Its programs print
+    them, and fail with them on their lips.
+    """
+    said = "told $HF_TOKEN and $GREETING, with $AXR_TOKEN"
+    asked: dict[str, Any] = {"entry": f'echo "{said}"; exit 3'}
+    if teller == "trainer":
+        asked = {"plugins": ["tests.faults.tell_secrets.TellSecrets"]}
+    env = {"HF_HUB_OFFLINE": "1", "ASKED": ASKED, "GREETING": None}
+    run = rented.side.start(_task(tmp_path, volume, TINY, env=env, **asked))
     report = rented.side.report(run, within=150)
     assert (report["state"], report["outcome"]) == ("failed", "crash")
-    assert "`entry` ended with code 127" in report["reason"]
+    assert (
+        "told [secret HF_TOKEN] and [secret GREETING], with [secret AXR_TOKEN]"
+        in (report["reason"])
+    )
     (pod,) = rented.pods_of(run)
     assert pod["status"] == "TERMINATED"
 
+    assert pod["env"]["GREETING"] == SECRETS["AXR_SECRET_GREETING"]
     secrets = {"account": KEY, "pod": pod["key"], "token": pod["env"]["AXR_TOKEN"], **SECRETS}
     home = rented.side.home
     found = [
@@ -94,9 +104,9 @@ def test_nothing_that_a_failing_run_wrote_holds_a_secret(
     ]
     assert found == []
     logs = rented.side.post("logs/filter", {"limit": 200, "sort": "TIMESTAMP_DESC"})
-    said = json.dumps([logs, report, rented.side.get(f"flow_runs/{run}")["state"]])
-    assert not [name for name, secret in secrets.items() if secret in said]
-    assert "and a second line" not in said, "a value of `env`"
+    told = json.dumps([logs, report, rented.side.get(f"flow_runs/{run}")["state"]])
+    assert not [name for name, secret in secrets.items() if secret in told]
+    assert "and a second line" not in told, "a value of `env`"
 
 
 @pytest.mark.chaos

@@ -17,11 +17,13 @@ from pod import events, ledger, trainer
 from pod.rundir import RunDir, read_json
 from runner.attempts import AttemptFacts
 from runner.batch import Batch
+from runner.errors import ConfigError
 from runner.home import REPOSITORY
 from runner.ladder import FIRST, NextAttempt, Stop, next_attempt
 from runner.settings import ResumeSettings
 from tasks import rewinding
 from tasks import trainer as attempts
+from tasks.facts import refused
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 from tests.checkpoints import safetensors, torch_file
 
@@ -273,6 +275,58 @@ def test_out_of_memory_is_answered_by_a_smaller_batch(pod: Pod) -> None:
     assert {name: given[name] for name in wanted} == wanted
     assert "runner" not in given
     assert "# rows" in pod.folder.axolotl_file.read_text(), "the user's file but for these keys"
+
+
+def test_a_pod_with_another_number_of_gpus_keeps_the_rows_of_a_step(pod: Pod) -> None:
+    """H39: 2 GPUs wrote the checkpoint, this pod has none. Its plan keeps its length."""
+    pod.save(20)
+    checkpoint = pod.folder.out / "checkpoint-20"
+    batch = {"world_size": 2, "micro_batch_size": 8, "gradient_accumulation_steps": 1}
+    (checkpoint / "trainer_state.json").write_text('{"global_step": 20, "max_steps": 40}')
+    ledger.record(checkpoint, step=20, attempt=1, health="healthy", batch=batch)
+    facts = pod.attempt(Plan(2))
+    assert (facts.outcome, facts.from_checkpoint) == ("completed", 20)
+    assert facts.note == (
+        "16 rows a step from 1 GPU x micro_batch_size 8 x gradient_accumulation_steps 2, "
+        "planned 2 GPUs x micro_batch_size 8 x gradient_accumulation_steps 1"
+    )
+    given = yaml.safe_load(pod.folder.axolotl_file.read_text())
+    wanted = {"micro_batch_size": 8, "gradient_accumulation_steps": 2, "max_steps": 40}
+    assert {name: given[name] for name in wanted} == wanted
+
+
+def test_gpus_that_cant_share_a_step_are_refused_before_any_training(
+    pod: Pod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H39: 3 GPUs can't make up 8 rows; the attempt ends with one sentence."""
+    monkeypatch.setattr(attempts, "gpus_here", lambda environment: ["0", "1", "2"])
+    pod.folder.task_file.write_text(TASK + "  gpu_count: 3\n")
+    pod.save(20)
+    checkpoint = pod.folder.out / "checkpoint-20"
+    batch = {"world_size": 1, "micro_batch_size": 8, "gradient_accumulation_steps": 1}
+    ledger.record(checkpoint, step=20, attempt=1, health="healthy", batch=batch)
+    with pytest.raises(ConfigError, match="3 GPUs can't share the 8 rows of a step") as wrong:
+        pod.start(Plan(2))
+    assert trainer.last(pod.folder) is None
+    facts = refused(pod.folder, Plan(2), wrong.value)
+    assert (facts.outcome, facts.from_checkpoint) == ("config_error", 20)
+    assert next_attempt([facts], ResumeSettings()) == Stop(str(wrong.value))
+
+
+def test_several_gpus_are_several_processes(pod: Pod, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One each, by torchrun; what the run did not ask for is hidden from it."""
+    monkeypatch.setattr(attempts, "gpus_here", lambda environment: ["0", "1", "2", "3"])
+    pod.folder.task_file.write_text(TASK + "  gpu_count: 2\n")
+    started: dict[str, Any] = {}
+
+    def start(folder: RunDir, command: list[str], env: dict[str, str], **_: Any) -> Any:
+        started.update(command=command, env=env)
+        return trainer.Trainer(1, 1, 1, folder)
+
+    monkeypatch.setattr(trainer, "start", start)
+    pod.start(Plan.of(FIRST))
+    assert started["command"][-1] == "--nproc-per-node=2"
+    assert started["env"]["CUDA_VISIBLE_DEVICES"] == "0,1"
 
 
 def test_an_exhausted_ladder_leaves_the_healthy_checkpoint_and_names_it(pod: Pod) -> None:

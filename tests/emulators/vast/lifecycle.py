@@ -26,6 +26,7 @@ class Host:
         self.faults = faults
         self.folders = folders
         self.images = images
+        self.container: type[Container] = Container
 
     def advance(self, one: Instance) -> None:
         """Bring an instance that is not stopped to the present."""
@@ -142,4 +143,4 @@ class Host:
         variables = environment(one, self.images, root, temporary)
         command = [mapped(word, DATA, data) for word in one.order.command]
         one.log.add("system", f"start container, boot {one.boots}")
-        one.container = Container(command, variables, root, one.log.add)
+        one.container = self.container(command, variables, root, one.log.add)

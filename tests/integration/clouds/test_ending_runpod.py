@@ -1,11 +1,15 @@
 import os
+import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from pod.ending import end_runpod_pod, end_this_pod
 from runner.home import REPOSITORY
+from tests.emulators.testing import until
 from tests.integration.clouds.runpod_rig import Rented, order, rented
 
 
@@ -58,17 +62,58 @@ def test_it_asks_until_the_machine_is_taken_away() -> None:
     assert tries == 3
 
 
-@pytest.mark.parametrize(
-    ("keep", "does"), [("", "-m pod.ending"), ("yes", "-m pod.guard")], ids=["one shot", "kept"]
-)
+@pytest.mark.parametrize("keep", ["", "yes"], ids=["one shot", "kept"])
 def test_a_container_that_starts_again_after_its_run_has_finished(
-    tmp_path: Path, keep: str, does: str
+    tmp_path: Path, keep: str
 ) -> None:
-    """H17, R7: nothing is trained again; unless somebody wants to look around the pod ends."""
+    """H17, R7: nothing is trained again; unless somebody wants to look around the pod ends, and no
+    worker is started before that.
+    """
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "finished").touch()
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\nexit 7\n')
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n'
+        f'[ "$2 $3" = "pod.guard --over" ] && exec {sys.executable} "$@"\nexec sleep 60\n'
+    )
+    python.chmod(0o755)
+    with rented() as it:
+        pod = it.cloud.create(order())
+        environment = {
+            **_environment(it, pod.id),
+            "PATH": os.environ["PATH"],
+            "AXR_RUN": "run",
+            "AXR_VOLUME": str(tmp_path),
+            "AXR_DEADLINE": str(int(time.time()) + 3600),
+            "AXR_REPOSITORY": str(REPOSITORY),
+            "AXR_PYTHON": str(python),
+            "AXR_KEEP": keep,
+        }
+        boot = subprocess.Popen(
+            ["bash", "pod/boot.sh"], cwd=REPOSITORY, env=environment, start_new_session=True
+        )
+        called = tmp_path / "called"
+        try:
+            until(lambda: len(_lines(called)) > 1 or not it.pods, 20.0)
+            assert _lines(called)[0] == "-m pod.guard --over"
+            assert bool(it.pods) == bool(keep)
+            if keep:
+                until(lambda: len(_lines(called)) > 2, 20.0)
+                assert set(_lines(called)[1:3]) == {"-m pod.guard", "-m pod.install"}
+            else:
+                assert len(_lines(called)) == 1
+        finally:
+            os.killpg(boot.pid, signal.SIGKILL)
+            boot.wait()
+
+
+def test_a_guard_that_dies_is_started_again(tmp_path: Path) -> None:
+    """H51: by boot.sh, whatever ended it, and whether or not the worker lives."""
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/called\n'
+        '[ "$3" = --over ] && exit 3\n[ "$2" = pod.guard ] && exit 9\nexec sleep 60\n'
+    )
     python.chmod(0o755)
     environment = {
         "PATH": os.environ["PATH"],
@@ -77,14 +122,16 @@ def test_a_container_that_starts_again_after_its_run_has_finished(
         "AXR_VOLUME": str(tmp_path),
         "AXR_REPOSITORY": str(REPOSITORY),
         "AXR_PYTHON": str(python),
-        "AXR_KEEP": keep,
     }
-    boot = subprocess.Popen(["bash", "pod/boot.sh"], cwd=REPOSITORY, env=environment)
+    boot = subprocess.Popen(
+        ["bash", "pod/boot.sh"], cwd=REPOSITORY, env=environment, start_new_session=True
+    )
     try:
-        called = tmp_path / "called"
-        while not called.exists() or not called.read_text():
-            assert boot.poll() is None or called.exists()
-        assert called.read_text().splitlines()[0] == does
+        until(lambda: _lines(tmp_path / "called").count("-m pod.guard") == 2, 20.0)
     finally:
-        boot.kill()
+        os.killpg(boot.pid, signal.SIGKILL)
         boot.wait()
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

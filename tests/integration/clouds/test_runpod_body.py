@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from blocks.runpod.body import MOST_VARIABLES, command, create_body, cuda_of
+from blocks.image import cuda_of
+from blocks.runpod.body import MOST_VARIABLES, command, create_body
 from blocks.runpod.candidates import Candidate
 from runner.errors import ConfigError
 from tests.emulators.runpod.contract import Contract, default_spec

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from blocks.cloud import PodPhase
+from blocks.account import Balance
+from blocks.cloud import Pod, PodPhase
+from blocks.vast.account import VastAccount
 from runner.errors import (
     ConfigError,
     CreateFailed,
@@ -18,6 +22,9 @@ from runner.errors import (
     RunnerError,
     TryAgain,
 )
+from tasks import standing, waiting
+from tasks.spending import cost_of, cost_so_far
+from tasks.waiting import wait_until_ready
 from tests.emulators.testing import until
 from tests.integration.clouds.vast_rig import A40, A5000, RTX_3090, RTX_4090, Rented, order, rented
 
@@ -511,6 +518,52 @@ def test_the_bill_is_the_price_times_the_time() -> None:
         it.cloud.terminate(pod)
         cost = it.emulator.state["bill"][pod.id]
         assert cost == pytest.approx(pod.price_per_hour * 5000 / 3600, abs=0.005)
+
+
+@pytest.mark.parametrize("spot", [False, True])
+def test_the_bill_of_the_report_leaves_out_what_vast_does_not_take_while_loading(
+    monkeypatch: pytest.MonkeyPatch, spot: bool
+) -> None:
+    """20 minutes of image: the disk alone. The report is never below Vast, nor more than some looks
+    above it; before that was seen it counts as running.
+    """
+    facts: dict[str, str] = {}
+    for module in (standing, waiting):
+        monkeypatch.setattr(module, "remember", lambda run, new: facts.update(new))
+    monkeypatch.setattr(standing, "recall", lambda run: facts)
+    with rented(image_pull_seconds=1200) as it:
+        pod = it.cloud.create(order(spot=spot))
+        standing.remember_pod(pod)
+
+        def has_come(_: Pod) -> bool:
+            return it.cloud.now() - pod.created >= timedelta(seconds=1500)
+
+        wait_until_ready(it.cloud, pod, has_come, sleep=it.emulator.advance, now=it.cloud.now)
+        it.emulator.advance(3600)
+        standing.remember_pod(pod)
+        it.cloud.terminate(pod)
+        standing.remember_pod(pod, terminated=it.cloud.now())
+        billed = float(it.emulator.state["bill"][pod.id])
+        said = cost_so_far(facts, it.cloud.now())
+        assert billed <= said + 1e-4
+        assert said <= billed + pod.price_per_hour * 20 / 3600
+        assert said < pod.price_per_hour * 4900 / 3600
+        (bill,) = standing.pods_of(facts).values()
+        unseen = {**bill, "loading_until": None}
+        assert cost_of(unseen, it.cloud.now()) > pod.price_per_hour * 5000 / 3600
+
+
+def test_the_account_tells_what_is_left_and_what_is_spent() -> None:
+    """As RunPod's does: a stopped instance costs its disk."""
+    with rented() as it:
+        account = VastAccount(api_key=SecretStr(it.emulator.key), base_url=it.emulator.url)
+        assert account.balance() == Balance(100.0, 0.0)
+        one, two = it.cloud.create(order("1")), it.cloud.create(order("2"))
+        it.cloud.stop(two)
+        found = account.balance()
+        disk = two.loading_per_hour
+        assert disk is not None
+        assert found.spend_per_hour == pytest.approx(one.price_per_hour + disk, abs=1e-4)
 
 
 def test_hosts_whose_contract_ends_too_soon_are_passed_over() -> None:

@@ -11,7 +11,7 @@ from blocks.cloud import PodOrder, PodPhase
 from blocks.local import cloud as local
 from blocks.local import processes
 from blocks.local.cloud import LocalCloud
-from runner.errors import PodLost
+from runner.errors import NoCapacity, PodLost
 from runner.home import Home
 
 RUN = "3f0c8e0a-0000-4000-8000-000000000001"
@@ -49,6 +49,14 @@ def _environment(cloud: LocalCloud, pod_id: str) -> dict[str, str]:
     while not (file.exists() and "AXR_VOLUME" in file.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)
     return dict(line.split("=", 1) for line in file.read_text().splitlines() if "=" in line)
+
+
+def test_a_machine_that_is_said_to_cost_too_much_is_not_taken(here: LocalCloud) -> None:
+    """max_price_per_hour holds here as elsewhere; the next cloud of the list may be asked."""
+    dear = LocalCloud(here.where, price_per_hour=6.0)
+    with pytest.raises(NoCapacity, match=r"\$6.00 per hour .* max_price_per_hour: 5"):
+        dear.create(_order())
+    assert dear.list_ours() == []
 
 
 def test_a_run_never_has_two_pods(here: LocalCloud) -> None:
@@ -119,6 +127,23 @@ def test_a_pod_whose_processes_died_is_stopped_and_started_again_as_the_same_pod
     assert here.status(pod).phase is PodPhase.STOPPED
     assert here.create(_order()) == pod
     assert processes.marked(pod.id)
+
+
+def test_its_processors_are_measured_from_look_to_look(
+    here: LocalCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look can't tell; one that comes too soon says what the one before said."""
+    now, used = [1000.0], [5.0]
+    monkeypatch.setattr(local.time, "time", lambda: now[0])
+    monkeypatch.setattr(local.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(processes, "usage", lambda pod_id: processes.Usage(1, used[0], 10_000_000))
+    pod = here._make(_order())
+    seen = []
+    for seconds, cpu in ((0, 5), (10, 10), (1, 10), (9, 10)):
+        now[0] += seconds
+        used[0] = cpu
+        seen.append(here.status(pod).cpu_percent)
+    assert seen == [None, 25.0, 25.0, 0.0]
 
 
 def test_only_the_pod_asked_for_is_ended(here: LocalCloud) -> None:

@@ -66,3 +66,10 @@ def test_down_without_anything_up_is_no_error(capsys: pytest.CaptureFixture[str]
     """A second `down` says so."""
     assert _call("down") == 0
     assert capsys.readouterr().out == "nothing was running\n"
+
+
+@pytest.mark.parametrize("amount", ["0", "-5", "ten", "inf"])
+def test_a_budget_is_an_amount_of_dollars(amount: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused before Prefect is started."""
+    assert _call("resume", "c0ffee", f"--budget={amount}") == 2
+    assert f"expected USD above 0, found {amount}" in capsys.readouterr().err

@@ -38,6 +38,8 @@ def _flow_run(flow_run: str, pool: str, queue: str, deployment: str) -> dict[str
         "work_queue_name": queue,
         "deployment_id": deployment,
         "parameters": {"commit": COMMIT},
+        "state_type": "RUNNING",
+        "labels": {"axr.lease": 1_800_000_000, "axr.ends_at": "", "axr.reason": "secret"},
     }
 
 
@@ -220,7 +222,6 @@ def test_of_the_apis_answer_only_what_clients_need_comes_back(side: Side) -> Non
 
 FOREIGN: list[tuple[str, str, Any]] = [
     ("GET", f"flow_runs/{OTHERS_CHILD}", None),
-    ("GET", f"flow_runs/{PARENT}", None),
     ("GET", f"flow_runs/{uuid4()}", None),
     ("POST", f"flow_runs/{OTHERS_CHILD}/set_state", {"state": {"type": "CANCELLED"}}),
     ("POST", f"flow_runs/{PARENT}/set_state", {"state": {"type": "CANCELLED"}}),
@@ -283,6 +284,17 @@ def test_what_is_the_pods_own_is_looked_up_once(
     side.stub.asked.clear()
     assert side.ask(method, f"/api/{path}", body).is_success
     assert side.stub.paths() == [f"{method} /{path}"]
+
+
+def test_a_pod_reads_of_its_run_only_until_when_it_is_paid_for(side: Side) -> None:
+    """The guard's question; the task file and the other labels stay here."""
+    answer = side.ask("GET", f"/api/flow_runs/{PARENT}")
+    assert answer.json() == {
+        "id": PARENT,
+        "state_type": "RUNNING",
+        "labels": {"axr.lease": 1_800_000_000, "axr.ends_at": ""},
+    }
+    assert side.stub.paths() == [f"GET /flow_runs/{PARENT}"]
 
 
 def test_a_list_of_flow_runs_holds_own_ones_whatever_the_api_gives(side: Side) -> None:

@@ -28,6 +28,7 @@ ALLOWED: list[tuple[str, str, Any, tuple[Own, ...]]] = [
     ("GET", "/admin/storage", None, ()),
     ("GET", "/csrf-token", None, ()),
     ("GET", f"/flow_runs/{ID}", None, (Own("flow_run", ID),)),
+    ("GET", f"/flow_runs/{RUN}", None, ()),
     ("GET", f"/deployments/{ID}", None, (Own("deployment", ID),)),
     ("GET", f"/flows/{ID}", None, (Own("flow", ID),)),
     ("GET", f"/work_queues/{ID}", None, (Own("work_queue", ID),)),

@@ -53,6 +53,18 @@ def test_no_flow_is_retried_or_limited_where_that_would_train_twice(
         assert "concurrency_limit" not in deployment
 
 
+def test_no_automation_of_ours_ends_a_run_that_is_silent() -> None:
+    """H52: Prefect's own recipe crashes healthy runs, whose clients beat every 180 s. All triggers
+    of ours answer an event that somebody sends; none waits for one that does not come.
+    """
+    triggers = [t for each in PREFECT["deployments"] for t in each.get("triggers", [])]
+    assert triggers
+    for trigger in triggers:
+        assert trigger["type"] == "event"
+        assert trigger["expect"] == ["axolotl.config.pushed"]
+        assert trigger.get("posture", "Reactive") == "Reactive"
+
+
 def test_no_pull_step_runs_on_a_pod() -> None:
     """A pod holds no token for the repository."""
     assert PREFECT["pull"] == []

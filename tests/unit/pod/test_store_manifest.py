@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pod.rundir import RunDir
+from pod.ledger import LEDGER
+from pod.rundir import RunDir, read_json, write_json
 from pod.store.folder import FolderPlace
 from pod.store.manifest import Manifest, of_checkpoint, parse, stored
 from tests.stores import RUN, away, make_checkpoint, mirror, settle, train
@@ -28,11 +29,16 @@ def complete(root: Path) -> dict[int, Manifest]:
 
 
 def test_a_manifest_is_the_ledgers_entry_and_comes_back_the_same(tmp_path: Path) -> None:
-    """Rung and factors travel along, so that the next attempt knows them."""
-    manifest = of_checkpoint(make_checkpoint(RunDir(tmp_path), 10))
+    """Rung, factors and batch travel along, so that the next attempt knows them."""
+    checkpoint = make_checkpoint(RunDir(tmp_path), 10)
+    written = read_json(checkpoint / LEDGER)
+    assert written is not None
+    write_json(checkpoint / LEDGER, {**written, "batch": {"world_size": 2}})
+    manifest = of_checkpoint(checkpoint)
     assert manifest is not None
     assert parse(json.loads(manifest.text())) == manifest
     assert parse(manifest.entry()) == manifest
+    assert manifest.batch == manifest.entry()["batch"] == {"world_size": 2}
     assert set(manifest.files) == {"model.safetensors", "optimizer.pt", "trainer_state.json"}
     assert manifest.size == sum(fact.bytes for fact in manifest.files.values())
 

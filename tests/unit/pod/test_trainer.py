@@ -178,6 +178,15 @@ def test_the_command_line_names_the_file_the_launcher_and_the_checkpoint(run_dir
     assert "--resume-from-checkpoint" not in trainer.command(Path("axolotl"), run_dir)
 
 
+def test_several_processes_are_torchruns(run_dir: RunDir) -> None:
+    """One for each GPU; axolotl hands what stands behind -- to it."""
+    words = trainer.command(
+        Path("axolotl"), run_dir, resume_from=run_dir.out / "checkpoint-5", processes=4
+    )
+    assert words[3:5] == ["--launcher", "torchrun"]
+    assert words[-3:] == ["--", "--standalone", "--nproc-per-node=4"]
+
+
 @pytest.mark.parametrize("gpu", [True, False])
 def test_the_environment_leads_to_the_trainers_own_packages(run_dir: RunDir, gpu: bool) -> None:
     """PATH must hold its bin folder, where axolotl looks accelerate up; our code is importable."""

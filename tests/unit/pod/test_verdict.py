@@ -19,6 +19,7 @@ Fields = dict[str, Any]
 TRACEBACK = "Traceback (most recent call last):\n  File 'train.py', line 3, in main\n"
 STEP_LINE = "{'loss': '1.2', 'grad_norm': '0.9', 'epoch': '0.1'}\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+DISK_FULL = "OSError: [Errno 28] No space left on device\n"
 WATCHDOG = "[WARNING] Loss is too high, stopping training (loss_watchdog_threshold)\n"
 PACKING = "ValueError: eval split is too small for sample_packing. Set eval_sample_packing: false\n"
 LAUNCHER = (
@@ -65,6 +66,11 @@ class Case:
     exit_code: int | None = 0
     log: str = ""
     note: str | None = None
+
+
+def hang(step: int, phase: str = "training") -> Event:
+    reason = f"no step for 612 s (usual: 2 s) at step {step} while {phase}"
+    return event("hang", step, phase=phase, seconds=612.0, usual=2.0, idle=False, reason=reason)
 
 
 TRAINED = [armed(), *steps(100)]
@@ -224,6 +230,14 @@ CASES = [
         "disk full at step 40 of 100",
         1,
     ),
+    Case("hang", [*CUT, hang(40)], "hang", "no step for 612 s (usual: 2 s) at step 40 while", -9),
+    Case("hang, nobody saw the exit code", [*CUT, hang(40)], "hang", "at step 40 while", None),
+    Case("H25 hang while loading", [hang(0, "loading")], "hang", "at step 0 while loading", -15),
+    Case(
+        "it moved again, after all", [*TRAINED, hang(90), end()], "completed", "all steps trained"
+    ),
+    Case("H41 hang on a full disk", [*CUT, hang(40)], "crash", "disk full", -9, log=DISK_FULL),
+    Case("ranks hang for want of one", [*CUT, hang(40)], "out_of_memory", "GPU", -9, log=OOM),
     Case(
         "H08 refused before the first step",
         [],
@@ -305,6 +319,16 @@ def verdict_of(
     events: list[Event], *, attempt: int = 1, alive: bool = False, log: str = ""
 ) -> Verdict | None:
     return judge(events, attempt=attempt, alive=alive, exit_code=1, log_tail=log, out=Path("/no"))
+
+
+def test_a_hang_knows_its_step_between_two_log_entries() -> None:
+    """With logging_steps 10 the events name step 40; loading is no step of this attempt."""
+    judged = verdict_of([*CUT, hang(47)])
+    assert judged is not None
+    assert (judged.outcome, judged.last_step) == ("hang", 47)
+    judged = verdict_of([armed(), hang(20, "loading")])
+    assert judged is not None
+    assert (judged.outcome, judged.last_step) == ("hang", None)
 
 
 def test_a_living_trainer_has_no_verdict_yet() -> None:

@@ -311,6 +311,21 @@ def test_the_last_attempt_that_is_allowed_knows_it() -> None:
     assert plan.last
 
 
+def test_hanging_twice_at_the_same_step_ends_the_run() -> None:
+    """Also twice while loading (H25); elsewhere it goes on."""
+    said = "no step for 612 s at step 22 while training"
+    ends = [_end(1, "hang"), _end(2, "hang", reason=said)]
+    plan = next_attempt(ends, ResumeSettings())
+    assert isinstance(plan, Stop)
+    assert plan.reason == f"{said}; no progress: attempt 2 ended where attempt 1 did"
+    nowhere = {"first_step": None, "last_step": None, "checkpoints": ()}
+    loading = [_end(1, "hang", **nowhere), _end(2, "hang", **nowhere)]
+    assert isinstance(next_attempt(loading[:1], ResumeSettings()), NextAttempt)
+    assert isinstance(next_attempt(loading, ResumeSettings()), Stop)
+    later = [_end(1, "hang"), _end(2, "hang", last_step=33)]
+    assert isinstance(next_attempt(later, ResumeSettings()), NextAttempt)
+
+
 def test_crashing_twice_at_the_same_step_ends_the_run() -> None:
     """No progress is no use, whatever max_attempts allows."""
     plan = next_attempt([_end(1, "crash"), _end(2, "crash")], ResumeSettings())

@@ -38,6 +38,7 @@ def _notice(kind: Kind = "failed", **changes: Any) -> Notice:
     ("kind", "notify_type"),
     [
         ("started", "info"),
+        ("budget", "warning"),
         ("spike", "warning"),
         ("resumed", "info"),
         ("completed", "success"),

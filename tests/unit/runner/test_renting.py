@@ -31,6 +31,14 @@ def test_nothing_is_said_of_a_rented_run_that_has_all_it_needs() -> None:
     assert _found(GOOD) == []
 
 
+def test_several_counts_of_gpus_are_for_checkpoints_that_can_go_on_with_any() -> None:
+    """H39: DeepSpeed's can't; it is said before anything is rented."""
+    several = GOOD + "  gpu_count: [4, 2]\n"
+    assert _found(several) == []
+    assert _found("deepspeed: zero2.json\n" + several) == [("stop", "gpu-count", 7)]
+    assert _found("deepspeed: zero2.json\n" + GOOD + "  gpu_count: 4\n") == []
+
+
 @pytest.mark.parametrize(
     "address",
     ["", "http://127.0.0.1:4280", "http://localhost", "http://[::1]:1", "0.0.0.0:80", "runner"],
@@ -73,8 +81,8 @@ def test_a_model_must_have_somewhere_to_go(lines: str, stopped: bool) -> None:
 
 def test_what_runpod_can_not_do_any_more_is_said() -> None:
     """Each key at its line, and the run goes on."""
-    text = GOOD + "  spot: true\n  min_download: 500\n  stop_after: 900\n  terminate_after: -1\n"
-    assert _found(text) == [("warn", "spot", 6), ("warn", "no-filter", 7), ("warn", "timer", 8)]
+    text = GOOD + "  spot: true\n  min_download: 500\n"
+    assert _found(text) == [("warn", "spot", 6), ("warn", "no-filter", 7)]
 
 
 def test_a_gpu_must_be_named() -> None:
@@ -109,7 +117,6 @@ def test_nothing_is_said_of_a_run_on_vast_that_has_all_it_needs() -> None:
         ("registry: my-login", ("stop", "registry", 6)),
         ("ssh: true", ("warn", "no-access", 6)),
         ("jupyter: true", ("warn", "no-access", 6)),
-        ("stop_after: 900", ("warn", "timer", 6)),
     ],
 )
 def test_what_vast_can_not_do_is_said(line: str, finding: tuple[str, str, int]) -> None:
@@ -122,7 +129,8 @@ def test_a_login_of_a_registry_is_vasts_own_form() -> None:
     assert _found(VAST + "  registry: -u me -p token ghcr.io\n") == []
 
 
-def test_a_timer_is_warned_of_once_for_all_clouds() -> None:
-    """Also when both are asked."""
-    text = GOOD.replace("cloud: runpod", "cloud: [runpod, vast]") + "  stop_after: 900\n"
-    assert _found(text) == [("warn", "timer", 6)]
+@pytest.mark.parametrize("cloud", ["runpod", "vast"])
+def test_the_timers_hold_on_every_cloud(cloud: str) -> None:
+    """H16: the guard and the sweep keep them, whatever the provider does with its own."""
+    text = GOOD.replace("cloud: runpod", f"cloud: {cloud}")
+    assert _found(text + "  stop_after: 900\n  terminate_after: 1800\n") == []

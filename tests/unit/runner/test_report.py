@@ -201,6 +201,16 @@ def test_a_pod_is_billed_until_it_ended_or_until_now(
     assert pod_cost(NOON, ended, price, now=NOON + timedelta(hours=2)) == cost
 
 
+@pytest.mark.parametrize(
+    ("until", "idle", "cost"), [(30, 0.1, 0.55), (-5, 0.1, 1.0), (90, 0.1, 0.1), (None, 0.1, 1.0)]
+)
+def test_a_pod_costs_less_while_it_loads(until: int | None, idle: float, cost: float) -> None:
+    """An hour at a dollar, less what it was loading; never more than its lifetime."""
+    loading = None if until is None else NOON + timedelta(minutes=until)
+    end = NOON + timedelta(hours=1)
+    assert pod_cost(NOON, end, 1.0, NOON, loading_until=loading, loading_per_hour=idle) == cost
+
+
 def test_states_follow_from_outcomes() -> None:
     """Only `completed` completes and only `cancelled` is cancelled."""
     assert state_of("completed") == "completed"

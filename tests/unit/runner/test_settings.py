@@ -37,8 +37,9 @@ def test_defaults_rent_nothing_and_have_a_price_limit() -> None:
         ("max_price_per_hour", "2e0", 2.0),
         ("budget", "1_000", 1000.0),
         ("budget", ".5", 0.5),
-        ("gpu_count", "2", 2),
-        ("gpu_count", "1e1", 10),
+        ("gpu_count", "2", [2]),
+        ("gpu_count", "1e1", [10]),
+        ("gpu_count", [4, "2"], [4, 2]),
         ("volume_in_gb", 0, 0),
         ("stop_after", "-1", -1),
         ("terminate_after", 86400, 86400),
@@ -77,6 +78,8 @@ def test_values_are_read_as_they_are_meant(key: str, written: object, read: obje
             "expected a number above 0, found 1000000000000000000000000000000000000000",
         ),
         ("gpu_count", 1.5, "expected a whole number of at least 1, found 1.5"),
+        ("gpu_count", [], "expected a whole number or a list of them, found an empty list"),
+        ("gpu_count", [4, 0], "expected a whole number of at least 1, found 0"),
         ("stop_after", -2, "expected a whole number of at least 1 (or -1), found -2"),
         ("cloud", [], "expected text or a list of texts, found an empty list"),
         ("cloud", "vst", "expected runpod | vast | local (did you mean vast?), found 'vst'"),
@@ -95,10 +98,12 @@ def test_values_are_read_as_they_are_meant(key: str, written: object, read: obje
         ("resume", {"ladder": [{}]}, "expected replay | skip | {learning_rate: x0.5, weight_"),
         ("resume", {"ladder": [{"moments": "new"}]}, "expected keep | reset, found 'new'"),
         ("resume", {"warm_seconds": -1}, "expected a whole number of at least 0, found -1"),
+        ("resume", {"hang_minutes": 0}, "expected a number above 0 (or -1), found 0"),
+        ("resume", {"hang_minutes": -2}, "expected a number above 0 (or -1), found -2"),
         ("resume", {"ladder": [{"learning_rate": 0.5}]}, "expected a factor such as x0.5"),
         ("resume", {"ladder": [{"learning_rate": "x0"}]}, "expected a factor such as x0.5"),
         ("spike", {"patience": "abc"}, "expected a whole number of at least 1, found 'abc'"),
-        ("notify", {"on": ["crashed"]}, "expected started | spike | resumed | completed | failed"),
+        ("notify", {"on": ["crashed"]}, "expected started | spike | resumed | idle | budget"),
     ],
 )
 def test_wrong_values_are_refused_in_a_sentence(key: str, value: object, sentence: str) -> None:
@@ -202,3 +207,10 @@ def test_waiting_for_the_next_attempt_can_be_switched_off() -> None:
 def test_notify_takes_one_event() -> None:
     """`on: failed` is a list of one."""
     assert NotifySettings.model_validate({"on": "failed"}).on == ["failed"]
+
+
+@pytest.mark.parametrize(("written", "read"), [(-1, -1.0), ("0.5", 0.5), (90, 90.0)])
+def test_the_limit_of_a_hang_may_be_given_or_lifted(written: object, read: float) -> None:
+    """In minutes; by default it is learned."""
+    assert ResumeSettings().hang_minutes is None
+    assert ResumeSettings.model_validate({"hang_minutes": written}).hang_minutes == read

@@ -1,11 +1,12 @@
 import signal
 from datetime import UTC, datetime
+from pathlib import Path
 
 import httpx
 import pytest
 from prefect.exceptions import TerminationSignal
 
-from runner.errors import NoCapacity, TrainingFailed
+from runner.errors import NoCapacity, Outcome, TrainingFailed
 from tasks import ending
 from tasks.ending import ApiLost, End
 from tasks.run import Run
@@ -59,6 +60,58 @@ def test_a_cancelled_run_is_ended_before_the_signal_goes_on(
     with pytest.raises(TerminationSignal):
         ending._outcome(RUN, _steps_that(TerminationSignal(signal.SIGTERM)))  # type: ignore[arg-type]
     assert [end.outcome for end in finished] == ["cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "saved", "kept"),
+    [
+        ("budget", ["budget"], False),
+        ("deadline", ["deadline"], False),
+        ("loss_spike", [], True),
+        ("cancelled", [], False),
+    ],
+)
+def test_a_run_that_ends_for_time_or_money_saves_first_and_keeps_no_pod(
+    outcome: Outcome, saved: list[str], kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also with one_shot: false: a pod that is kept costs more. Saved before it is ended."""
+    done: list[str] = []
+    monkeypatch.setattr(ending, "remember", lambda run_id, facts: None)
+    monkeypatch.setattr(ending, "recall", lambda run_id: {"keep_pod": "yes"})
+    monkeypatch.setattr(ending, "attempts", lambda run_id: [])
+    monkeypatch.setattr(ending, "save_first", lambda run, why: done.append(why))
+    monkeypatch.setattr(ending, "is_only_copy", lambda run_id: None)
+    monkeypatch.setattr(Run, "folder", property(lambda run: tmp_path))
+    ending.finish(
+        RUN,
+        End(outcome, "why"),
+        teardown=lambda run_id: done.append("teardown"),
+        report=lambda *args: None,
+    )
+    assert done == [*saved, *([] if kept else ["teardown"])]
+
+
+@pytest.mark.parametrize(("outcome", "kept"), [("crash", True), ("cancelled", False)])
+def test_a_pod_with_the_only_copy_of_a_model_is_left_to_its_guard(
+    outcome: Outcome, kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """H50: the upload failed, and so did the rescue; the report says where the model is."""
+    done: list[str] = []
+    reasons: list[str] = []
+    monkeypatch.setattr(ending, "remember", lambda run_id, facts: None)
+    monkeypatch.setattr(ending, "recall", lambda run_id: {})
+    monkeypatch.setattr(ending, "attempts", lambda run_id: [])
+    monkeypatch.setattr(ending, "is_only_copy", lambda run_id: "the hub is away")
+    monkeypatch.setattr(ending, "leave_to_guard", lambda run_id: done.append("left"))
+    monkeypatch.setattr(Run, "folder", property(lambda run: tmp_path))
+    ending.finish(
+        RUN,
+        End(outcome, "why"),
+        teardown=lambda run_id: done.append("teardown"),
+        report=lambda run, outcome, reason, published: reasons.append(reason),
+    )
+    assert done == (["left"] if kept else ["teardown"])
+    assert ("the hub is away" in reasons[0]) == kept
 
 
 def test_losing_the_api_decides_nothing(finished: list[End]) -> None:

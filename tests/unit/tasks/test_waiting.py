@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from blocks.cloud import Pod, PodPhase, PodStatus
-from runner.errors import PodLost, TryAgain
+from runner.errors import PodLost, TrainingFailed, TryAgain
 from tasks import waiting
 from tasks.waiting import LIMITS, DidNotStart, wait_until_ready
 
@@ -75,6 +75,26 @@ def test_a_broken_or_vanished_machine_is_not_waited_for(stages: list[str]) -> No
         _wait(Scripted(PodPhase.STARTING, PodPhase.BROKEN))
     with pytest.raises(DidNotStart, match="no longer"):
         _wait(Scripted(PodPhase.QUEUED, PodLost("RunPod no longer has the pod p1")))
+
+
+def test_time_and_money_are_looked_at_while_a_pod_boots(stages: list[str]) -> None:
+    """35 minutes of a dear machine are money too."""
+    looks: list[int] = []
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            raise TrainingFailed("budget", "used up")
+
+    with pytest.raises(TrainingFailed):
+        wait_until_ready(
+            Scripted(PodPhase.RUNNING),  # type: ignore[arg-type]  # only `status` is asked
+            POD,
+            lambda pod: False,
+            look=look,
+            sleep=lambda seconds: None,
+            now=lambda: CREATED,
+        )
 
 
 def test_a_cloud_that_can_not_say_is_asked_again(stages: list[str]) -> None:

@@ -1,0 +1,56 @@
+"""What the trainer is doing, left on the server for the sweep: the labels `axr.phase` and
+`axr.phase_at` (Unix seconds of its last sign of life) of the flow run that follows it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+from blocks.logs import log
+from pod.events import Event
+from pod.pulse import Pulse, read_pulse
+from pod.rundir import RunDir
+from tasks.api import API_AWAY, api
+from tasks.standing import PREFIX
+
+EVERY = 15.0
+
+
+@dataclass
+class PhaseLabel:
+    """Called at each turn of the follower; shows the events on, and writes a new sign of life at
+    most every EVERY seconds. A server that is away costs a line in the log, never the follower.
+    """
+
+    folder: RunDir
+    flow_run_id: str
+    show: Callable[[list[Event]], None]
+    clock: Callable[[], float] = time.monotonic
+    _written: Pulse | None = None
+    _next: float = field(default=float("-inf"), init=False)
+
+    def __call__(self, events: list[Event]) -> None:
+        """Show the events, then leave the phase."""
+        self.show(events)
+        if self.clock() < self._next:
+            return
+        pulse = read_pulse(self.folder)
+        if pulse is None or pulse == self._written:
+            return
+        self._next = self.clock() + EVERY
+        labels: dict[str, str | int | float | bool] = {
+            f"{PREFIX}phase": pulse.phase,
+            f"{PREFIX}phase_at": round(pulse.t),
+        }
+        try:
+            # Asked once: the follower must not wait for a server, and the next turn comes soon.
+            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+                api().update_flow_run_labels(UUID(self.flow_run_id), labels)
+            self._written = pulse
+        except API_AWAY as away:
+            log().warning("The trainer's phase can't be shown now: %s", away)
