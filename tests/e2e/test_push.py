@@ -99,11 +99,11 @@ def pushes(side: Side, tmp_path_factory: pytest.TempPathFactory) -> Pushes:
     return made
 
 
-def _task(**changes: Any) -> str:
-    """The tiny task file; it names its files as they lie beside it."""
+def _task(folder: str = "tiny", **changes: Any) -> str:
+    """The tiny task file; it names its files as they lie beside it, or from the root."""
     settings = yaml.safe_load((REPOSITORY / TINY).read_text())
-    settings["base_model"] = "tiny/model"
-    settings["datasets"][0]["path"] = "tiny/data.jsonl"
+    settings["base_model"] = f"{folder}/model"
+    settings["datasets"][0]["path"] = f"{folder}/data.jsonl"
     settings |= {"max_steps": 6, "save_steps": 3, "eval_steps": 6, "warmup_steps": 1, **changes}
     return yaml.safe_dump(settings, sort_keys=False)
 
@@ -146,7 +146,8 @@ def test_one_bad_file_among_five_is_told_and_not_started(pushes: Pushes) -> None
     before = pushes.work.head
     done = len(pushes.dispatches())
     for number in range(4):
-        pushes.work.write(f"configs/five/{number}.yml", _task(seed=10 + number, max_steps=3))
+        text = _task("configs/tiny", seed=10 + number, max_steps=3)
+        pushes.work.write(f"configs/five/{number}.yml", text)
     pushes.work.write("configs/five/bad.yml", _task(runner={"cloud": "moon"}))
     commit = pushes.push("Five")
     pushes.send(before, commit)
