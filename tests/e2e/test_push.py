@@ -143,7 +143,8 @@ def test_three_files_in_one_push_are_three_runs_side_by_side(pushes: Pushes) -> 
 
 def test_one_bad_file_among_five_is_told_and_not_started(pushes: Pushes) -> None:
     """The others train; the same event twice starts one run each."""
-    before = pushes.work.head
+    before = pushes.push("Before")
+    pushes.dispatched(len(pushes.dispatches()) + 1)
     done = len(pushes.dispatches())
     for number in range(4):
         text = _task("configs/tiny", seed=10 + number, max_steps=3)
