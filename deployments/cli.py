@@ -23,6 +23,7 @@ OK, ENDED_OTHERWISE, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 SECRETS = {
     "HF_TOKEN": "upload to the Hugging Face hub and gated models; without it only public ones",
     "WANDB_API_KEY": "W&B tracking; without it runs are not tracked there",
+    "AXR_GITHUB_TOKEN": "private repositories and commit statuses; without it only public ones",
     "RUNPOD_API_KEY": "renting pods on RunPod; without it only `cloud: local`",
     "VAST_API_KEY": "renting machines on Vast.ai",
     "AXR_NOTIFY_URLS": "Apprise URLs for notices, such as discord://…; without it nobody is told",
@@ -125,6 +126,16 @@ def resume(arguments: argparse.Namespace) -> int:
     return resume_run(arguments.run, watch=arguments.watch, budget=arguments.budget)
 
 
+def connect(arguments: argparse.Namespace) -> int:
+    """Let pushes to a repository start runs."""
+    _connect()
+    from deployments.connecting import connect_repository
+
+    return connect_repository(
+        arguments.repository, url=arguments.url, hook=arguments.hook, days=arguments.days
+    )
+
+
 def _connect() -> control.Control:
     """Bring the control side up if need be and point this process's Prefect at it."""
     side = control.up(home())
@@ -161,6 +172,17 @@ def _parser() -> argparse.ArgumentParser:
         "--cancel-on-interrupt",
         action="store_true",
         help="Ctrl-C cancels the run instead of leaving it",
+    )
+    connecting = add(connect)
+    connecting.add_argument("repository", metavar="OWNER/REPO")
+    connecting.add_argument("--url", help="where git finds it; default GitHub")
+    connecting.add_argument(
+        "--hook",
+        action="store_true",
+        help="install the post-receive hook: --url is a bare repository",
+    )
+    connecting.add_argument(
+        "--days", type=int, default=365, help="how long the token for GitHub holds"
     )
     listing = add(pods)
     listing.add_argument("--json", action="store_true", help="print one JSON list")

@@ -34,8 +34,8 @@ REVIVE_EVERY = 5.0
 SERVER_READY_WITHIN = 120.0
 # A process that dies again at once is not started more often than this.
 RESTART_AFTER = 2.0
-# Where one of these is set, pods of other people's machines may want to call.
-RENTING = (PUBLIC, *CLOUD_URLS.values())
+# Where one of these is set, pods of other people's machines may want to call, or GitHub.
+RENTING = (PUBLIC, *CLOUD_URLS.values(), "AXR_WEBHOOK_SECRET")
 
 
 @dataclass

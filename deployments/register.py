@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,6 +14,7 @@ from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
 from prefect.variables import Variable
 from prefect.workers.process import ProcessWorker
 
+from blocks.connected import ConnectedRepository
 from blocks.notifier import Notifier
 from blocks.runpod.account import RunPodAccount
 from blocks.vast.account import VastAccount
@@ -26,13 +28,19 @@ from tasks.installation import installation_limits, match_queue, queue_words
 MOST_RUNS_AT_ONCE = DEFAULT_PODS
 QUEUES: dict[str, int | None] = {"runs": MOST_RUNS_AT_ONCE, "service": None}
 STAMP = "axr_registered"
+WATCH = "AXR_WATCH"  # set: branches of connected repositories are looked at every two minutes
 
 
 def register() -> bool:
     """Register everything of prefect.yaml; False when this very version was registered before."""
-    prefect = api()
     _ensure_limits()
     _follow_limits()
+    done = _register(api())
+    _switch_watching(api(), bool(os.environ.get(WATCH)))
+    return done
+
+
+def _register(prefect: SyncPrefectClient) -> bool:
     version = _version()
     if Variable.get(STAMP, default=None) == version:
         return False
@@ -40,7 +48,7 @@ def register() -> bool:
         _ensure_pool(prefect, pool)
     for queue, limit in QUEUES.items():
         _ensure_queue(prefect, queue, limit)
-    for block in (Notifier, RunPodAccount, VastAccount):
+    for block in (Notifier, RunPodAccount, VastAccount, ConnectedRepository):
         block.register_type_and_schema()
     subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
@@ -51,6 +59,13 @@ def register() -> bool:
     )
     Variable.set(STAMP, version, overwrite=True)
     return True
+
+
+def _switch_watching(prefect: SyncPrefectClient, active: bool) -> None:
+    deployment = prefect.read_deployment_by_name("watch_repo/watch")
+    for schedule in deployment.schedules:
+        if schedule.active != active:
+            prefect.update_deployment_schedule(deployment.id, schedule.id, active=active)
 
 
 def _version() -> str:

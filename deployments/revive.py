@@ -46,14 +46,15 @@ BEGUN = (StateType.RUNNING, StateType.CRASHED, StateType.PENDING, StateType.CANC
 
 
 def revive_parents() -> list[str]:
-    """Set the dead `finetune` runs going again, to go on or to be ended; the ids of those. A living
-    one whose outcome was decided elsewhere is told to end.
+    """Set the dead `finetune` and `dispatch` runs going again, to go on or to be ended; the ids of
+    those. A living one whose outcome was decided elsewhere is told to end.
 
     One at a time looks: two would count each death twice.
     """
     try:
         with hold(home().locks / "revive.lock"):
-            return _revive_parents(datetime.now(UTC))
+            now = datetime.now(UTC)
+            return [*_revive_parents(now), *_revive_dispatches(now)]
     except LockHeld:
         return []
 
@@ -100,6 +101,24 @@ def _revive_parents(now: datetime) -> list[str]:
         elif is_dead(run, lock, now) and _deal_with_dead(run, now.timestamp()):
             revived.append(str(run.id))
     return revived
+
+
+def _revive_dispatches(now: datetime) -> list[str]:
+    """They own no pod: what died is only done again, and finds the runs that it had started."""
+    found = api().read_flow_runs(
+        deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=["dispatch"])),
+        flow_run_filter=_in_state(*BEGUN),
+    )
+    dead = [
+        run
+        for run in found
+        if run.run_count <= MOST_RUNS and is_dead(run, parent_lock(str(run.id)), now)
+    ]
+    for run in dead:
+        if run.state and run.state.is_cancelling():
+            remember(str(run.id), {"outcome": "cancelled", "reason": "cancelled by the user"})
+        _set_going(run)
+    return [str(run.id) for run in dead]
 
 
 def _deal_with_dead(run: FlowRun, now: float) -> bool:

@@ -27,7 +27,7 @@ from runner.settings import RunnerSettings
 from runner.yaml_errors import SourceError
 from runner.yaml_source import YAML_TAG, Entry, Source, compose, construct
 
-__all__ = ["Finding", "TaskFile", "TaskFileError", "parse_task_file", "read_task_file"]
+__all__ = ["Finding", "TaskFile", "TaskFileError", "decoded", "parse_task_file", "read_task_file"]
 
 MAX_BYTES = 1_000_000  # axolotl's own examples have at most 10 kB; PyYAML needs 10 s for 1 MB
 
@@ -75,7 +75,7 @@ def read_task_file(path: Path, *, root: Path | None = None) -> TaskFile:
         raise _whole(name, "unreadable", f"it can't be read: {reason}", "check it") from None
     if size > MAX_BYTES or len(data) > MAX_BYTES:
         raise _too_big(name, max(size, len(data)))
-    return parse_task_file(_decoded(data, name), name)
+    return parse_task_file(decoded(data, name), name)
 
 
 def parse_task_file(text: str, name: str) -> TaskFile:
@@ -202,7 +202,8 @@ def _near_names(full: Path) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "check the path"
 
 
-def _decoded(data: bytes, name: str) -> str:
+def decoded(data: bytes, name: str) -> str:
+    """The bytes of a task file as text; TaskFileError with the place of what is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

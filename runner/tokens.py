@@ -26,7 +26,7 @@ KEY_BYTES = 32
 LONGEST = 600
 
 _MARK = "axr1"
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/[A-Za-z0-9._-]{1,100}")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,38}/(?!\.+$)[A-Za-z0-9._-]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,14 @@ def pod_token(key: bytes, run: str, expires: float) -> str:
 
 def push_token(key: bytes, repository: str, expires: float) -> str:
     """A token that can only report pushes to this repository (owner/name), until `expires`."""
-    if not _REPOSITORY.fullmatch(repository):
+    if not is_repository(repository):
         raise ValueError(f"a repository is owner/name, not {repository!r}")
     return _sign(key, Token("push", repository, int(expires)))
+
+
+def is_repository(name: object) -> bool:
+    """True for owner/name as GitHub allows it."""
+    return isinstance(name, str) and _REPOSITORY.fullmatch(name) is not None
 
 
 def read_token(key: bytes, text: str, now: float) -> Token | None:

@@ -16,6 +16,7 @@ from runner.task_secrets import block_name, named_secrets
 from tasks.budget import most_words
 from tasks.ordering import PASSED_ON
 from tasks.run import Order, Run, open_order
+from tasks.sources import bring_commit, lay_out_source
 
 ACCOUNTS = {"runpod": runpod_account, "vast": vast_account}
 
@@ -23,7 +24,9 @@ ACCOUNTS = {"runpod": runpod_account, "vast": vast_account}
 @task
 def check(run: Run) -> Order:
     """Read the run's task file; ConfigError with one clear message when it is wrong."""
+    bring_commit(run)
     order = open_order(run.id)
+    lay_out_source(run, order)
     for warning in (*order.task.warnings, *order.warnings):
         get_run_logger().warning("%s", warning.sentence(order.task.name))
     _say_missing_secrets(order)

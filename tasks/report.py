@@ -25,6 +25,7 @@ from runner.secrets import scrub
 from runner.settings import NotifySettings
 from tasks.api import api, write
 from tasks.notify import deliver, ui_link
+from tasks.pushing import answer_end
 from tasks.run import Run, open_order
 from tasks.spending import cost_of
 from tasks.standing import attempts, children, pods_of, recall
@@ -41,6 +42,7 @@ def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Pa
     kind: Kind = "completed" if outcome == "completed" else "failed"
     settings = _notify_settings(run.id)
     deliver(run, settings, kind, reason, outcome=outcome, facts=_final(made), log=log)
+    answer_end(run, outcome, reason)
     return path
 
 

@@ -12,6 +12,7 @@ from runner.home import REPOSITORY, Home, home
 from runner.renting import renting_findings
 from runner.secrets import learn
 from runner.settings import RunnerSettings
+from runner.sources import COPIES, pushed_text
 from runner.task_secrets import secret_findings, secrets_of
 from runner.taskfile import Finding, TaskFile, TaskFileError, parse_task_file, read_task_file
 from tasks.api import api
@@ -20,7 +21,8 @@ from tasks.standing import recall, remember
 
 @dataclass(frozen=True)
 class Run:
-    """One task file being trained; `id` is the id of its `finetune` flow run.
+    """One task file being trained; `id` is the id of its `finetune` flow run. `repository` and
+    `commit` say where it was pushed.
 
     `generation` counts how often somebody asked for it: 1, and one more for each `axolotl-runner
     resume`, the last of which came after attempt `asked_after`.
@@ -32,6 +34,7 @@ class Run:
     began: datetime
     generation: int = 1
     asked_after: int = 0
+    repository: str | None = None
 
     @property
     def folder(self) -> Path:
@@ -83,6 +86,7 @@ def open_run(run_id: str) -> Run:
         began=datetime.fromisoformat(began),
         generation=int(facts.get("generation", "1")),
         asked_after=int(facts.get("asked_after", "0")),
+        repository=parameters.get("repository"),
     )
 
 
@@ -90,7 +94,11 @@ def open_order(run_id: str) -> Order:
     """The order that the run was started with; raises ConfigError with one clear message."""
     prefect = api()
     asked = prefect.read_flow_run(UUID(run_id)).parameters
-    return make_order(str(asked["task_file"]), asked.get("content"), asked.get("cloud"))
+    task_file, content = str(asked["task_file"]), asked.get("content")
+    if content is None and asked.get("repository") and asked.get("commit"):
+        copies = home().path / COPIES
+        content = pushed_text(copies, asked["repository"], asked["commit"], task_file)
+    return make_order(task_file, content, asked.get("cloud"))
 
 
 def asked_clouds(settings: RunnerSettings) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pod.rundir import RunDir
 from runner.adapt import adapt
 from runner.errors import TrainingFailed
 from runner.secrets import scrub_file
+from runner.sources import source_root
 from runner.taskfile import TaskFile, parse_task_file
 
 ENTRY_LIMIT = 15 * 60
@@ -22,9 +23,9 @@ ENTRY_LIMIT = 15 * 60
 def write_run_files(folder: RunDir, text: str, name: str) -> TaskFile:
     """Write the committed task file and what axolotl is given of it."""
     task_file = parse_task_file(text, name)
-    root = os.environ["AXR_REPOSITORY"]
+    root = source_root(folder.path, Path(os.environ["AXR_REPOSITORY"]))
     adapted = adapt(
-        task_file, run_dir=str(folder.path), source_dir=str((Path(root) / name).parent), root=root
+        task_file, run_dir=str(folder.path), source_dir=str((root / name).parent), root=str(root)
     )
     folder.task_file.write_text(text, encoding="utf-8")
     folder.axolotl_file.write_text(adapted.text, encoding="utf-8")

@@ -20,6 +20,7 @@ from pod.gpus import gpus_here
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts
 from runner.errors import Outcome
+from runner.sources import source_root
 from tasks.facts import read_facts
 from tasks.guarding import must_be_guarded
 from tasks.hanging import HangWatch, remedies
@@ -116,8 +117,10 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
     must_be_guarded(environment)
     gpus = gpus_here(environment)
     checkpoint = choose_start(folder, plan)
+    code = Path(environment["AXR_REPOSITORY"])
+    root = source_root(folder.path, code)  # relative names in the task file count from here
     shares, plan = choose_shares(folder, plan, checkpoint, len(gpus))
-    write_axolotl_file(folder, plan, environment["AXR_REPOSITORY"])
+    write_axolotl_file(folder, plan, str(root))
     axolotl_env = Path(environment["AXR_AXOLOTL_ENV"])
     started = trainer.start(
         folder,
@@ -132,14 +135,14 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
                 **environment,
                 **_only(gpus, shares.processes),
                 **remedies(folder),
-                "PYTHONPATH": environment["AXR_REPOSITORY"],
+                "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(code), str(root)])),
             },
             axolotl_env=axolotl_env,
             run_dir=folder,
             gpu=bool(gpus),
         ),
         attempt=plan.n,
-        cwd=Path(environment["AXR_REPOSITORY"]),
+        cwd=root,
     )
     begin = checkpoint.path if checkpoint else "the start"
     log().info("Attempt %s: trainer started (pid %s), from %s", plan.n, started.pid, begin)

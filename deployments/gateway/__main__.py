@@ -13,6 +13,7 @@ import os
 import uvicorn
 
 from deployments.gateway.app import LARGEST_BODY, make_app
+from deployments.gateway.webhook_door import SECRET
 from runner.home import REPOSITORY, home
 from runner.tokens import gateway_key
 
@@ -31,6 +32,7 @@ def main() -> None:
         gateway_key(home().gateway_key),
         repository=REPOSITORY,
         auth_string=os.environ.get("PREFECT_API_AUTH_STRING") or None,
+        webhook_secret=os.environ.get(SECRET) or None,
     )
     config = uvicorn.Config(
         app,

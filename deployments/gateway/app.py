@@ -4,6 +4,7 @@
 /api/…         the Prefect API, with a pod's token: see rules, frames and ownership
 /bundle/<run>  the code for the pod of this run, with its token
 /push          a push event, with a pusher's token
+/github        GitHub's webhook, signed with the secret of AXR_WEBHOOK_SECRET; 404 without one
 
 Answers of its own: 401 without a token that holds, 403 {"detail": reason} for what is not allowed,
 400 for a body that is no JSON, 413 for one that is too large, 502 while the Prefect API is away.
@@ -35,7 +36,11 @@ from deployments.gateway.events_door import push_event
 from deployments.gateway.ownership import Ownership
 from deployments.gateway.rules import Refused, is_plain, judge, the_lease
 from deployments.gateway.upstream import Answer, Away, Upstream
+from deployments.gateway.webhook_door import KIND, LARGEST, SECRET, SIGNATURE, is_signed, pushed
 from runner.home import home
+from runner.push.git import GitError
+from runner.push.tree import TooLarge
+from runner.sources import COPIES, pushed_items
 from runner.tokens import Token, read_token
 
 LARGEST_BODY = 2 * 1024 * 1024
@@ -61,7 +66,9 @@ class Gateway:
     key: bytes
     repository: Path
     bundles: Path
+    copies: Path
     clock: Callable[[], float] = time.time
+    webhook_secret: str | None = field(default=None, repr=False)
     ownership: Ownership = field(init=False)
     _bundling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -102,13 +109,13 @@ class Gateway:
         run = await self.upstream.read(f"/flow_runs/{token.run}")
         if run is None:
             raise Ended(JSONResponse({"detail": "there is no such run"}, 404))
-        commit = (run.get("parameters") or {}).get("commit")
+        pushed_from = (run.get("parameters") or {}).get
         try:
             async with self._bundling:
                 archive = await asyncio.to_thread(
-                    make_bundle, self.repository, commit and str(commit), self.bundles
+                    self._bundle, pushed_from("repository"), pushed_from("commit")
                 )
-        except NoBundle as no:
+        except (NoBundle, TooLarge, GitError) as no:
             log.error("no bundle for run %s: %s", token.run, no)
             raise Ended(JSONResponse({"detail": str(no)}, 500)) from no
         return FileResponse(archive, media_type="application/gzip")
@@ -119,9 +126,25 @@ class Gateway:
         event = push_event(token, await _body(request), self.clock())
         if isinstance(event, Refused):
             raise self._refuse(request, token, event.reason)
-        answer = await self.upstream.send("POST", "/events", body=[event])
-        if answer.status >= 300:
-            raise Away(f"the Prefect API answered {answer.status} to an event")
+        await self._send(event)
+        return JSONResponse({"id": event["id"]}, 201)
+
+    async def github(self, request: Request) -> Response:
+        """Take a delivery of GitHub's webhook."""
+        if not self.webhook_secret:
+            return JSONResponse({"detail": f"no {SECRET} is set here"}, 404)
+        body = await _content(request, LARGEST)
+        delivery = ascii(request.headers.get("x-github-delivery", ""))[:80]
+        if not is_signed(self.webhook_secret, body, request.headers.get(SIGNATURE)):
+            log.warning("refused a delivery of GitHub %s: its signature is not ours", delivery)
+            return JSONResponse({"detail": "not signed with our secret"}, 401)
+        event = pushed(request.headers.get(KIND), body)
+        if isinstance(event, Refused):
+            log.warning("refused a delivery of GitHub %s: %s", delivery, event.reason)
+            return JSONResponse({"detail": event.reason}, 400)
+        if event is None:
+            return JSONResponse({"detail": "nothing to do"})
+        await self._send(event)
         return JSONResponse({"id": event["id"]}, 201)
 
     async def socket(self, pod: WebSocket) -> None:
@@ -136,6 +159,15 @@ class Gateway:
             await pod.send_denial_response(ended.answer)
             return
         await sockets.serve(pod, token, path, found, self.upstream, now=self.clock())
+
+    def _bundle(self, repository: object, commit: object) -> Path:
+        source = pushed_items(self.copies, str(repository), str(commit)) if commit else []
+        return make_bundle(self.repository, source, self.bundles)
+
+    async def _send(self, event: dict[str, Any]) -> None:
+        answer = await self.upstream.send("POST", "/events", body=[event])
+        if answer.status >= 300:
+            raise Away(f"the Prefect API answered {answer.status} to an event")
 
     def _token(self, asked: HTTPConnection) -> Token:
         scheme, _, text = asked.headers.get("authorization", "").partition(" ")
@@ -166,6 +198,7 @@ def make_app(
     repository: Path,
     bundles: Path | None = None,
     auth_string: str | None = None,
+    webhook_secret: str | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
     clock: Callable[[], float] = time.time,
 ) -> Starlette:
@@ -177,11 +210,15 @@ def make_app(
         repository: the runner's own code, for bundles.
         bundles: the folder in which they are kept, <AXR_HOME>/bundles without one.
         auth_string: user:password of the API, None where it asks for none.
+        webhook_secret: what GitHub signs its deliveries with, None where it sends none.
         transport: instead of the network.
         clock: unix s.
     """
     reached = Upstream(upstream, auth_string=auth_string, transport=transport)
-    gateway = Gateway(reached, key, repository, bundles or home().path / "bundles", clock)
+    folder = bundles or home().path / "bundles"
+    gateway = Gateway(
+        reached, key, repository, folder, folder.parent / COPIES, clock, webhook_secret
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -194,6 +231,7 @@ def make_app(
             Route("/health", _health),
             Route("/bundle/{run}", gateway.bundle, methods=["GET"]),
             Route("/push", gateway.push, methods=["POST"]),
+            Route("/github", gateway.github, methods=["POST"]),
             Route(f"{API}/{{rest:path}}", gateway.api, methods=METHODS),
             WebSocketRoute(f"{API}/{{rest:path}}", gateway.socket),
         ],
@@ -218,13 +256,20 @@ async def _away(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": str(error)}, 502)
 
 
-async def _body(request: Request) -> Any:
-    """The parsed body, None for an empty one; read no further than the limit."""
+async def _content(request: Request, largest: int) -> bytes:
+    """The body as it was sent, read no further than the limit."""
     content = bytearray()
     async for part in request.stream():
         content += part
-        if len(content) > LARGEST_BODY:
-            raise Ended(JSONResponse({"detail": f"at most {LARGEST_BODY} bytes"}, 413))
+        if len(content) > largest:
+            log.warning("refused %s: more than %s bytes", request.scope["path"][:200], largest)
+            raise Ended(JSONResponse({"detail": f"at most {largest} bytes"}, 413))
+    return bytes(content)
+
+
+async def _body(request: Request) -> Any:
+    """The parsed body, None for an empty one."""
+    content = await _content(request, LARGEST_BODY)
     try:
         return json.loads(content, parse_constant=_no) if content else None
     except (ValueError, RecursionError):

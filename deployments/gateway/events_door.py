@@ -2,9 +2,8 @@
 
 The body of POST /push is one event: {"event": "axolotl.config.pushed", "resource":
 {"prefect.resource.id": "github.repository.<owner>/<repo>"}, "payload": {ref, before, after,
-files: [{path, content}]}} with an optional `id` and `occurred`. The repository is the token's,
-whatever the body says; without an id it is made of repository and commit, so a push that is told
-twice is the same event.
+files: [{path, blob}] or null}} with an optional `id` and `occurred`. The repository is the token's,
+whatever the body says; the id is made anew from the push, so one that is told twice is one event.
 """
 
 from __future__ import annotations
@@ -15,17 +14,16 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
-from uuid import NAMESPACE_URL, UUID, uuid5
+from uuid import UUID
 
 from deployments.gateway.rules import NotAllowed, Refused, fields
+from runner.push.changes import Push
+from runner.push.event import EVENT, MOST_FILES, event_id, resource
+from runner.push.git import COMMIT
 from runner.tokens import Token
 
-EVENT = "axolotl.config.pushed"
-LARGEST_PAYLOAD = 64 * 1024
-MOST_FILES = 100
-PAYLOAD = {"ref", "before", "after", "files"}
-
-_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+LARGEST_PAYLOAD = 256 * 1024
+PAYLOAD = {"repository", "ref", "before", "after", "files"}
 
 
 def push_event(token: Token, body: object, now: float) -> dict[str, Any] | Refused:
@@ -39,7 +37,7 @@ def push_event(token: Token, body: object, now: float) -> dict[str, Any] | Refus
 
 
 def _event(token: Token, told: Mapping[str, Any], now: float) -> dict[str, Any]:
-    name = f"github.repository.{token.repository}"
+    name = resource(token.repository)
     if set(told) - {"id", "occurred", "event", "resource", "payload"}:
         raise NotAllowed("an event has id, occurred, event, resource and payload here")
     if told.get("event") != EVENT:
@@ -47,8 +45,12 @@ def _event(token: Token, told: Mapping[str, Any], now: float) -> dict[str, Any]:
     if dict(fields(told.get("resource"))) != {"prefect.resource.id": name}:
         raise NotAllowed(f"only {name}")
     payload = _payload(fields(told.get("payload")))
+    if payload.get("repository", token.repository) != token.repository:
+        raise NotAllowed(f"only {token.repository}")
+    _check_id(told.get("id"))
+    push = Push(payload["ref"], payload["before"], payload["after"])
     return {
-        "id": _id(told.get("id"), f"{name}@{payload['after']}"),
+        "id": event_id(token.repository, push),
         "occurred": _occurred(told.get("occurred"), now),
         "event": EVENT,
         "resource": {"prefect.resource.id": name, "prefect.resource.name": token.repository},
@@ -62,36 +64,39 @@ def _payload(payload: Mapping[str, Any]) -> dict[str, Any]:
         raise NotAllowed(f"the payload has {', '.join(sorted(PAYLOAD))}")
     if len(json.dumps(payload, ensure_ascii=False).encode()) > LARGEST_PAYLOAD:
         raise NotAllowed(f"the payload has at most {LARGEST_PAYLOAD} bytes")
-    if not _is_commit(payload.get("after")):
-        raise NotAllowed("`after` is the pushed commit, 40 hex digits")
-    before, ref = payload.get("before"), payload.get("ref")
-    if not (before is None or _is_commit(before)) or not (ref is None or isinstance(ref, str)):
-        raise NotAllowed("`before` is a commit and `ref` a text")
+    for name in ("before", "after"):
+        if not _is_commit(payload.get(name)):
+            raise NotAllowed(f"`{name}` is a commit, 40 hex digits")
+    ref = payload.get("ref")
+    if not isinstance(ref, str) or not re.fullmatch(r"refs/[!-~\u00a0-\U0010ffff]{1,250}", ref):
+        raise NotAllowed("`ref` is the full name of a branch")
     files = payload.get("files")
+    if files is None:
+        return {**payload, "files": None}
     if not isinstance(files, list) or not 0 < len(files) <= MOST_FILES:
-        raise NotAllowed(f"`files` is a list of 1 to {MOST_FILES} task files")
+        raise NotAllowed(f"`files` is a list of 1 to {MOST_FILES} task files, or null")
     return {**payload, "files": [_file(fields(file)) for file in files]}
 
 
 def _file(file: Mapping[str, Any]) -> dict[str, Any]:
-    path, content = file.get("path"), file.get("content")
-    if set(file) - {"path", "content"} or not isinstance(path, str):
-        raise NotAllowed("a file has `path` and `content`")
+    path = file.get("path")
+    if set(file) != {"path", "blob"} or not isinstance(path, str):
+        raise NotAllowed("a file has `path` and `blob`")
     parts = PurePosixPath(path).parts
     if not parts or parts[0] == "/" or ".." in parts or not path.endswith((".yml", ".yaml")):
         raise NotAllowed("a file's path is that of a YAML file in the repository")
-    if not (content is None or isinstance(content, str)):
-        raise NotAllowed("a file's content is a text")
+    if not _is_commit(file["blob"]):
+        raise NotAllowed("a file's blob is git's hash of its content")
     return dict(file)
 
 
 def _is_commit(text: object) -> bool:
-    return isinstance(text, str) and _COMMIT.fullmatch(text) is not None
+    return isinstance(text, str) and COMMIT.fullmatch(text) is not None
 
 
-def _id(told: object, otherwise: str) -> str:
+def _check_id(told: object) -> None:
     try:
-        return str(uuid5(NAMESPACE_URL, otherwise) if told is None else UUID(str(told)))
+        UUID(str(told)) if told is not None else None
     except ValueError:
         raise NotAllowed("the event's id is no UUID") from None
 

@@ -458,7 +458,12 @@ def test_a_socket_without_a_token_or_for_another_worker_does_not_open(served: Si
 def test_a_push_arrives_as_an_event(served: Side) -> None:
     """By a token that opens nothing else."""
     token = push_token(served.key, "me/pushed", time.time() + 60)
-    payload = {"after": "ab" * 20, "files": [{"path": "a.yml", "content": "base_model: x"}]}
+    payload = {
+        "ref": "refs/heads/main",
+        "before": "0" * 40,
+        "after": "ab" * 20,
+        "files": [{"path": "a.yml", "blob": "cd" * 20}],
+    }
     body = {
         "event": "axolotl.config.pushed",
         "resource": {"prefect.resource.id": "github.repository.me/pushed"},

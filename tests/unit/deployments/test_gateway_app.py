@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import json
 import logging
 from collections.abc import Callable, Coroutine
@@ -27,6 +28,7 @@ QUEUE, OTHERS_QUEUE = str(uuid4()), str(uuid4())
 ARTIFACT, OTHERS_ARTIFACT = str(uuid4()), str(uuid4())
 TASK_RUN, OTHERS_TASK_RUN = str(uuid4()), str(uuid4())
 COMMIT = "ab" * 20
+BLOB = "cd" * 20
 
 
 def _flow_run(flow_run: str, pool: str, queue: str, deployment: str) -> dict[str, Any]:
@@ -422,7 +424,7 @@ def test_a_repository_that_is_too_large_says_so(side: Side, monkeypatch: Any) ->
 
 
 def _push(**more: Any) -> dict[str, Any]:
-    files = [{"path": "configs/a.yml", "content": "base_model: x"}]
+    files = [{"path": "configs/a.yml", "blob": BLOB}]
     return {
         "event": "axolotl.config.pushed",
         "resource": {"prefect.resource.id": "github.repository.me/x"},
@@ -462,14 +464,18 @@ def _payload(**more: Any) -> dict[str, Any]:
         _payload(repository="me/y"),
         _payload(after="main"),
         _payload(before=3),
+        _payload(before=None),
+        _payload(ref=None),
+        _payload(ref="main"),
+        _payload(ref="refs/heads/a\nb"),
         _payload(files=[]),
-        _payload(files=[{"path": "../a.yml"}]),
-        _payload(files=[{"path": "/etc/a.yml"}]),
-        _payload(files=[{"path": "a.sh"}]),
-        _payload(files=[{"path": "a.yml", "content": 3}]),
-        _payload(files=[{"path": "a.yml", "mode": "x"}]),
-        _payload(files=[{"path": "a.yml", "content": "x" * 65_536}]),
-        _payload(files=[{"path": "a.yml"}] * 101),
+        _payload(files=[{"path": "../a.yml", "blob": BLOB}]),
+        _payload(files=[{"path": "/etc/a.yml", "blob": BLOB}]),
+        _payload(files=[{"path": "a.sh", "blob": BLOB}]),
+        _payload(files=[{"path": "a.yml", "blob": 3}]),
+        _payload(files=[{"path": "a.yml", "blob": BLOB, "content": "x"}]),
+        _payload(files=[{"path": "x" * 262_144 + ".yml", "blob": BLOB}]),
+        _payload(files=[{"path": "a.yml", "blob": BLOB}] * 1001),
         [_push()],
         None,
     ],
@@ -479,6 +485,140 @@ def test_a_push_is_one_event_of_one_form(side: Side, body: Any) -> None:
     answer = side.ask("POST", "/push", body, token=push_token(KEY, "me/x", NOW + 60))
     assert answer.status_code == 403
     assert side.stub.asked == []
+
+
+def test_more_than_300_files_are_one_event(side: Side) -> None:
+    """Of names with other letters, too; null leaves the list to dispatch."""
+    token = push_token(KEY, "me/x", NOW + 60)
+    files = [{"path": f"configs/día {number}.yml", "blob": BLOB} for number in range(900)]
+    assert side.ask("POST", "/push", _payload(files=files), token=token).status_code == 201
+    assert side.ask("POST", "/push", _payload(files=None), token=token).status_code == 201
+    (event,) = json.loads(side.stub.asked[-1].content)
+    assert event["payload"]["files"] is None
+
+
+def test_two_branches_at_one_commit_are_two_events(side: Side) -> None:
+    """One of them may be a branch that starts nothing."""
+    token = push_token(KEY, "me/x", NOW + 60)
+    first = side.ask("POST", "/push", _payload(ref="refs/heads/work"), token=token)
+    again = side.ask("POST", "/push", _payload(), token=token)
+    assert first.json() != again.json()
+
+
+DELIVERY = {
+    "ref": "refs/heads/main",
+    "before": COMMIT,
+    "after": "ef" * 20,
+    "repository": {"full_name": "me/x", "private": True},
+    "commits": [{"message": "x"}],
+}
+
+
+def _deliver(
+    side: Side, body: Any = DELIVERY, *, secret: str = "s3cret", kind: str = "push", **headers: str
+) -> httpx.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    signature = hmac.new(secret.encode(), content, "sha256").hexdigest()
+    sent = {"X-GitHub-Event": kind, "X-Hub-Signature-256": f"sha256={signature}"}
+    return side.ask("POST", "/github", content, token=None, headers=sent | headers)
+
+
+@pytest.fixture
+def hooked(make: Callable[..., Side]) -> Side:
+    """A gateway that GitHub delivers to."""
+    return make(webhook_secret="s3cret")
+
+
+def test_a_signed_push_of_github_becomes_the_event_that_the_others_send(hooked: Side) -> None:
+    """With the same id, however often it is delivered: nothing can be gained by a replay."""
+    first, again = _deliver(hooked), _deliver(hooked)
+    assert (first.status_code, first.json()) == (201, again.json())
+    (event,) = json.loads(hooked.stub.asked[-1].content)
+    assert event["event"] == "axolotl.config.pushed"
+    assert event["resource"] == {"prefect.resource.id": "github.repository.me/x"}
+    assert event["payload"]["files"] is None
+    token = push_token(KEY, "me/x", NOW + 60)
+    told = hooked.ask("POST", "/push", _payload(after="ef" * 20), token=token)
+    assert told.json() == first.json()
+
+
+@pytest.mark.parametrize(
+    "signature", ["", "sha256=", "sha1=x", f"sha256={'0' * 64}", "sha256=\u00e9", None]
+)
+def test_a_forged_signature_is_refused_and_logged(
+    hooked: Side, signature: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the body; neither it nor the secret is in the log."""
+    headers = {"X-GitHub-Delivery": "72d3162e"} | (
+        {} if signature is None else {"X-Hub-Signature-256": signature}
+    )
+    sent = {"X-GitHub-Event": "push"} | headers
+    raw = {name: value.encode("latin-1") for name, value in sent.items()}
+    answer = hooked.ask("POST", "/github", json.dumps(DELIVERY).encode(), token=None, headers=raw)  # type: ignore[arg-type]
+    assert answer.status_code == 401
+    assert hooked.stub.asked == []
+    assert "refused a delivery of GitHub '72d3162e': its signature is not ours" in caplog.text
+
+
+def test_a_delivery_signed_with_another_secret_is_refused(hooked: Side) -> None:
+    """The secret is the whole key."""
+    assert _deliver(hooked, secret="other").status_code == 401
+    changed = json.dumps(DELIVERY).replace("me/x", "me/y").encode()
+    signature = hmac.new(b"s3cret", json.dumps(DELIVERY).encode(), "sha256").hexdigest()
+    sent = {"X-Hub-Signature-256": f"sha256={signature}"}
+    assert _deliver(hooked, changed, **sent).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"payload=%7B%7D",
+        b"[" * 100_000,
+        {},
+        {**DELIVERY, "repository": {"full_name": "me/.."}},
+        {**DELIVERY, "repository": {"full_name": 3}},
+        {**DELIVERY, "after": "main"},
+        {**DELIVERY, "before": None},
+        {**DELIVERY, "ref": 3},
+        {**DELIVERY, "ref": "refs/heads/" + "x" * 300},
+    ],
+)
+def test_a_signed_delivery_of_another_form_is_refused(
+    hooked: Side, body: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the reason in the log."""
+    assert _deliver(hooked, body).status_code == 400
+    assert hooked.stub.asked == []
+    assert "refused a delivery of GitHub" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("ping", {"zen": "x"}),
+        ("pull_request", DELIVERY),
+        ("push", {**DELIVERY, "ref": "refs/tags/v1"}),
+        ("push", {**DELIVERY, "after": "0" * 40}),
+    ],
+)
+def test_what_is_no_push_of_a_branch_is_taken_and_does_nothing(
+    hooked: Side, kind: str, body: Any
+) -> None:
+    """GitHub shows a refusal as a failure."""
+    assert _deliver(hooked, body, kind=kind).status_code == 200
+    assert hooked.stub.asked == []
+
+
+def test_an_oversized_delivery_is_refused_before_it_is_whole(hooked: Side) -> None:
+    """GitHub sends 25 MB at most."""
+    assert _deliver(hooked, b" " * (25 * 1024 * 1024 + 1)).status_code == 413
+
+
+def test_without_a_secret_there_is_no_such_door(side: Side) -> None:
+    """An empty secret would sign for everybody."""
+    assert _deliver(side, secret="").status_code == 404
 
 
 def test_a_pod_can_not_push_and_a_pusher_can_do_nothing_else(side: Side) -> None:

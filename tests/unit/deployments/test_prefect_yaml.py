@@ -11,6 +11,7 @@ PREFECT: dict[str, Any] = yaml.safe_load((REPOSITORY / "prefect.yaml").read_text
 NAMES = [
     "finetune/finetune",
     "dispatch/dispatch",
+    "watch_repo/watch",
     "sweep/sweep",
     "prepare/pod",
     "train/pod",
@@ -69,7 +70,8 @@ def test_no_pull_step_runs_on_a_pod() -> None:
     assert PREFECT["pull"] == []
 
 
-def test_the_sweep_sleeps_until_a_run_wakes_it() -> None:
-    """No pods, no sweeps."""
-    sweep = next(each for each in PREFECT["deployments"] if each["name"] == "sweep")
-    assert [schedule["active"] for schedule in sweep["schedules"]] == [False]
+@pytest.mark.parametrize("name", ["sweep", "watch"])
+def test_what_is_scheduled_sleeps_until_it_is_switched_on(name: str) -> None:
+    """No pods, no sweeps; nobody who wants it, no looks at branches."""
+    found = next(each for each in PREFECT["deployments"] if each["name"] == name)
+    assert [schedule["active"] for schedule in found["schedules"]] == [False]

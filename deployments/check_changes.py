@@ -1,0 +1,71 @@
+"""`python -m deployments.check_changes`: check the task files that a branch changes, as a comment.
+
+Reads them from git at the head commit, so nothing of the branch is run or followed. Prints the
+comment; exit code 2 when one of the files would not start, 0 otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from deployments.commenting import CheckedFile, comment, nothing
+from runner.errors import ConfigError
+from runner.finding import Finding
+from runner.push.changes import Push
+from runner.push.git import Git, GitError
+from runner.push.pushed import read, task_files
+from runner.push.rules import HEADS, read_rules
+from runner.renting import renting_findings
+from runner.task_secrets import secret_findings
+from runner.taskfile import TaskFileError, decoded, parse_task_file
+
+BRANCH = f"{HEADS}pull"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the comment of what lies between two commits."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deployments.check_changes", description=__doc__
+    )
+    parser.add_argument("--git", type=Path, default=Path())
+    parser.add_argument("--base", required=True, help="the commit that the branch goes into")
+    parser.add_argument("--head", required=True, help="the commit of the branch")
+    asked = parser.parse_args(arguments)
+    try:
+        files = checked(Git(asked.git), asked.base, asked.head)
+    except GitError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(comment(files, asked.head) if files else nothing(asked.head))
+    return 2 if any(file.verdict == "stop" for file in files) else 0
+
+
+def checked(git: Git, base: str, head: str) -> list[CheckedFile]:
+    """What `check` says of each task file that the branch changes; GitError."""
+    left_at = git.text("merge-base", base, head)
+    rules = replace(read_rules(), branches=("pull",))
+    found = task_files(git, Push(BRANCH, left_at, head), rules, default=BRANCH)
+    return [check_text(file.path, read(git, file.blob)) for file in found.files]
+
+
+def check_text(path: str, content: bytes) -> CheckedFile:
+    """The verdict on one file, from its bytes alone."""
+    try:
+        task = parse_task_file(decoded(content, path), path)
+    except TaskFileError as error:
+        return CheckedFile(path, "stop", error.findings)
+    except ConfigError as error:
+        return CheckedFile(path, "stop", [Finding(0, 0, "", "stop", "config", str(error), "")])
+    rented = renting_findings(task, task.settings.cloud)
+    findings = (*task.warnings, *secret_findings(task), *rented)
+    levels = {finding.level for finding in findings}
+    verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
+    return CheckedFile(path, verdict, findings, task.settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
