@@ -199,7 +199,7 @@ def _begin(runs: int) -> datetime:
     Workers fetch runs 10 s ahead, and the processes of the first ones slow the making of the rest
     down: on two busy cores 50 took over half a minute.
     """
-    wait = 0.0 if runs <= MANY else 10.0 + 0.3 * runs
+    wait = 0.0 if runs <= MANY else 10.0 + 0.5 * runs
     return datetime.now(UTC) + timedelta(seconds=wait)
 
 
