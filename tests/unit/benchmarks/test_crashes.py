@@ -2,6 +2,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from benchmarks.crash_faults import (
     AWAY,
     BAD_GATEWAY,
