@@ -31,6 +31,7 @@ from benchmarks.crash_server import (
     state_of,
     sweep_is_on,
 )
+from runner.home import home
 
 Result = dict[str, Any]
 
@@ -155,8 +156,8 @@ class Rig:
         except Exception as error:
             self._troubles.append(f"the flow failed: {type(error).__name__}: {error}"[:300])
             state = Failed(message=repr(error))
-        except SystemExit:
-            raise  # this process is told to end, not the parent
+        except SystemExit:  # this process is told to end
+            raise
         except BaseException as error:
             self._deaths.append(f"{type(error).__name__}: {error}"[:300])
             state = Crashed(message=repr(error))
@@ -211,11 +212,9 @@ class Rig:
             with self.wire.spoken_by("keeper"):
                 Context().run(revive_parents)
         except (httpx.HTTPError, PrefectHTTPStatusError):
-            return  # the next look will do
+            return
 
     def _report(self, run: str) -> Result:
-        from runner.home import home
-
         path = home().run(run) / "report.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 

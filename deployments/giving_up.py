@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from prefect.client.schemas.objects import FlowRun, StateType
 
 from blocks.logs import log
-from deployments.revive import BEGUN, is_dead, parents
+from deployments.revive import is_dead, parents
 from runner.errors import RunnerError
 from runner.locks import is_free
 from runner.revival import LABEL, judge, read_death
@@ -26,7 +26,7 @@ QUEUE, POOL = "runs", "control"
 
 def dead_parents() -> list[FlowRun]:
     """The runs that died and were not seen alive since."""
-    found = parents(*BEGUN, StateType.SCHEDULED)
+    found = unfinished_parents()
     return [run for run in found if LABEL in facts_of(run) and is_free(parent_lock(str(run.id)))]
 
 

@@ -67,6 +67,11 @@ def parents(*types: StateType) -> list[FlowRun]:
     )
 
 
+def unfinished_parents() -> list[FlowRun]:
+    """The `finetune` runs that have not ended."""
+    return parents(*BEGUN, StateType.SCHEDULED)
+
+
 def revive_followers(queue: str) -> list[str]:
     """Set every dead flow run of this pod's queue going again; crashed ones are the parent's to
     judge.

@@ -39,11 +39,20 @@ def run_file(file: Path, *, cloud: str | None, watch: bool, cancel_on_interrupt:
 
     code = watch_run(run_id, cancel_on_interrupt=cancel_on_interrupt)
     if not was_up and (code != 130 or cancel_on_interrupt):
-        # This command started the control side, so it does not leave it running.
-        control.down(home())
-        print("Prefect was stopped again; open its UI on this data with: axolotl-runner up")
+        _stop_unless_needed()
     print(home().shown(home().run(run_id) / "report.json"))
     return code
+
+
+def _stop_unless_needed() -> None:
+    """This command started the control side, so it leaves it running only for the runs of others."""
+    from deployments.revive import unfinished_parents
+
+    if others := unfinished_parents():
+        print(f"Prefect stays up for {len(others)} more run(s); stop it with: axolotl-runner down")
+        return
+    control.down(home())
+    print("Prefect was stopped again; open its UI on this data with: axolotl-runner up")
 
 
 def _create(file: Path, cloud: str | None) -> str:
