@@ -45,7 +45,7 @@ def run_file(file: Path, *, cloud: str | None, watch: bool, cancel_on_interrupt:
 
 
 def _stop_unless_needed() -> None:
-    """This command started the control side, so it leaves it running only for the runs of others."""
+    """This command started the control side, so it leaves it up only for the runs of others."""
     from deployments.revive import unfinished_parents
 
     if others := unfinished_parents():
