@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from prefect.client.schemas.objects import FlowRun, StateType
 
 from blocks.logs import log
-from deployments.revive import is_dead, parents
+from deployments.revive import is_dead, parents, unfinished_parents
 from runner.errors import RunnerError
 from runner.locks import is_free
 from runner.revival import LABEL, judge, read_death
