@@ -24,7 +24,8 @@ EVERY = 15.0
 @dataclass
 class PhaseLabel:
     """Called at each turn of the follower; shows the events on, and writes a new sign of life at
-    most every EVERY seconds. A server that is away costs a line in the log, never the follower.
+    most every EVERY seconds. A busy server (SQLite is locked now and then) costs nothing: the next
+    turn comes soon.
     """
 
     folder: RunDir
@@ -53,4 +54,4 @@ class PhaseLabel:
                 api().update_flow_run_labels(UUID(self.flow_run_id), labels)
             self._written = pulse
         except API_AWAY as away:
-            log().warning("The trainer's phase can't be shown now: %s", away)
+            log().debug("The trainer's phase can't be shown now: %s", away)
