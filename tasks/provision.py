@@ -31,7 +31,7 @@ from tasks.waiting import DidNotStart, wait_until_ready
 MOST_DEAD = 3  # machines that may fail to start before the run gives up
 
 
-@task(**patiently(times=4, factor=1))
+@task(**patiently(times=8, factor=2))  # a cloud that is away for minutes ends no run
 def provision(run: Run, order: Order) -> Pod:
     """The run's pod, running. Looks before it creates: one run never has two pods."""
     with timed(run.id, "provision"):
