@@ -35,7 +35,7 @@ def test_a_budget_that_is_used_up_ends_the_run_after_a_checkpoint(
     }
     side.label(run, **{"pod.dear": json.dumps(bill)})
 
-    report = side.report(run, within=120)
+    report = side.report(run, within=240)
     assert report["outcome"] == "budget", report["reason"]
     assert "budget: 5 is used up: $6.00 spent" in report["reason"]
     assert "the pod dear on vast $6.00" in report["reason"]

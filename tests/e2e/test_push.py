@@ -108,6 +108,7 @@ def _task(folder: str = "tiny", **changes: Any) -> str:
     return yaml.safe_dump(settings, sort_keys=False)
 
 
+@pytest.mark.chaos
 def test_three_files_in_one_push_are_three_runs_side_by_side(pushes: Pushes) -> None:
     """H54: each trains on the files of the very commit, and pushing again starts nothing."""
     names = ["configs/a.yml", "configs/my run.yml", "configs/día.yml"]
@@ -141,6 +142,7 @@ def test_three_files_in_one_push_are_three_runs_side_by_side(pushes: Pushes) -> 
     assert {name: len(found) for name, found in pushes.runs().items()} == dict.fromkeys(names, 1)
 
 
+@pytest.mark.chaos
 def test_one_bad_file_among_five_is_told_and_not_started(pushes: Pushes) -> None:
     """The others train; the same event twice starts one run each."""
     before = pushes.push("Before")
@@ -206,11 +208,12 @@ def stubbed(empty_home: Path, tmp_path: Path) -> Iterator[Pushes]:
         side.cli("down")
 
 
-@pytest.mark.parametrize("wanted", [6, pytest.param(50, marks=pytest.mark.chaos)])
+@pytest.mark.chaos
+@pytest.mark.parametrize("wanted", [6, 50])
 def test_fifty_files_in_one_push(stubbed: Pushes, wanted: int) -> None:
     """Fifty runs within a minute, never more pods than the limit, and each of them accounted for.
 
-    Without --long the first six are waited for and the rest is cancelled.
+    Of one of them the first six are waited for and the rest is cancelled.
     """
     for number in range(50):
         stubbed.work.write(
