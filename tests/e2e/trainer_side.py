@@ -152,7 +152,6 @@ class FakeTrainer:
             output_dir=str(folder / "out"),
             eval_on_start=True,
             per_device_train_batch_size=2,
-            gradient_accumulation_steps=4,
             gradient_accumulation_steps=1,
         )
         self.model = torch.nn.Linear(2, 2)
