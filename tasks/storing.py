@@ -14,12 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from blocks.logs import log
 from pod import trainer
 from pod.events import Event
 from pod.rundir import RunDir, read_json
+from pod.saving import worker_environment
 from pod.store.choice import recorded
 from pod.store.mirror import LOCK
 from pod.store.places import StoreError
@@ -30,7 +30,6 @@ from tasks.starting import Plan
 
 LOOK_EVERY = 0.2
 TEND_EVERY = 30.0
-OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE")
 
 
 def start_mirror(folder: RunDir, environment: Mapping[str, str] = os.environ) -> bool:
@@ -45,7 +44,7 @@ def start_mirror(folder: RunDir, environment: Mapping[str, str] = os.environ) ->
     with (folder.path / "mirror.log").open("ab") as output:
         subprocess.Popen(
             [*([ionice, "-c", "2", "-n", "7"] if ionice else []), *_command("mirror", folder, url)],
-            env=_environment(environment),
+            env=worker_environment(environment),
             cwd=folder.path,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -109,7 +108,7 @@ def restore_from_store(
     with (folder.path / "mirror.log").open("ab") as output:
         answer = subprocess.run(
             command,
-            env=_environment(environment),
+            env=worker_environment(environment),
             cwd=folder.path,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -185,10 +184,3 @@ def _is_own_volume(url: str, environment: Mapping[str, str]) -> bool:
 def _command(module: str, folder: RunDir, url: str, run: str | None = None) -> list[str]:
     words = ["--run-dir", str(folder.path), "--run", run or folder.path.name, "--url", url]
     return [sys.executable, "-m", f"pod.store.{module}", *words]
-
-
-def _environment(environment: Mapping[str, str]) -> dict[str, str]:
-    repository = str(Path(__file__).resolve().parent.parent)
-    # A task file may forbid the trainer to ask the hub; its store is there nevertheless.
-    passed = {name: value for name, value in environment.items() if name not in OFFLINE}
-    return {"HF_HUB_DISABLE_XET": "1", **passed, "PYTHONPATH": repository}
