@@ -44,7 +44,7 @@ def write(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep)
 
     Also after a connection that broke: one that was kept open may end just when it is used again.
     """
-    with _asking_once():
+    with asking_once():
         for attempt in range(QUICK):
             try:
                 return call()
@@ -57,7 +57,7 @@ def write(call: Callable[[], T], *, sleep: Callable[[float], None] = time.sleep)
     return call()
 
 
-def _asking_once() -> AbstractContextManager[object]:
+def asking_once() -> AbstractContextManager[object]:
     """The client does not ask again by itself in this block."""
     now = get_settings_context()
     if not _once or _once[0] is not now.settings:

@@ -47,12 +47,13 @@ def give_up_model(run_id: str, order: Order, pod: Pod | None, lost: PodLost) -> 
     it: its last attempt becomes `preempted`, so the next one trains the end of it again.
     """
     _let_go(order, pod, lost)
-    for child in children(run_id):
+    steps = children(run_id)
+    for child in steps:
         # Nobody may publish from the next pod before it has a model.
         if child.name.startswith("publish-") and child.state and not child.state.is_final():
             _set(child, Failed(name=state_name("preempted"), message=str(lost)))
     done = attempts(run_id)[-1]
-    trained = [child for child in children(run_id) if child.name == f"train-{done.n}"][-1]
+    trained = [child for child in steps if child.name == f"train-{done.n}"][-1]
     why = f"{lost}, before the model was published"
     _end(trained, replace(done, outcome="preempted", reason=why))
 

@@ -9,13 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
 from blocks.logs import log
 from pod.events import Event
 from pod.pulse import Pulse, read_pulse
 from pod.rundir import RunDir
-from tasks.api import API_AWAY, api
+from tasks.api import API_AWAY, api, asking_once
 from tasks.standing import PREFIX
 
 EVERY = 15.0
@@ -50,7 +48,7 @@ class PhaseLabel:
         }
         try:
             # Asked once: the follower must not wait for a server, and the next turn comes soon.
-            with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}):
+            with asking_once():
                 api().update_flow_run_labels(UUID(self.flow_run_id), labels)
             self._written = pulse
         except API_AWAY as away:
