@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pod.rundir import read_json, write_json
 
-LIMIT = "BENCH_LIMIT_SECONDS"
+LIMIT, WORKERS = "BENCH_LIMIT_SECONDS", "BENCH_WORKERS"
 STATE = Path(__file__).with_name("state")
 
 Result = dict[str, Any]
@@ -34,10 +34,12 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Sweep:
-    """The items of one part: their results lie in `folder`, `workers` are in work at a time."""
+    """The items of one part: their results lie in `folder`, `workers` are in work at a time
+    (BENCH_WORKERS).
+    """
 
     folder: Path
-    workers: int = 2
+    workers: int = field(default_factory=lambda: int(os.environ.get(WORKERS) or 2))
 
     def done(self) -> dict[str, Result]:
         """The results so far, by the items' names."""
