@@ -1,7 +1,7 @@
 """The Cloud interface: what the rest of the project knows of a place that has pods.
 
-Six verbs: `create`, `find`, `list_ours`, `status`, `terminate`, `price`. Each cloud is a folder
-beside this file, its client apart from its mapping. The contract that every cloud keeps:
+Seven verbs: `create`, `find`, `list_ours`, `survey`, `status`, `terminate`, `price`. Each cloud is
+a folder beside this file, its client apart from its mapping. The contract that every cloud keeps:
 
 - a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists
   elsewhere
@@ -120,6 +120,14 @@ class PodStatus:
     vram_percent: float | None = None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """One pod of ours in a listing, with what the listing says of it."""
+
+    pod: Pod
+    status: PodStatus
+
+
 class Cloud(Protocol):
     """A place that has pods. Errors are those of `runner.errors`."""
 
@@ -137,6 +145,9 @@ class Cloud(Protocol):
 
     def list_ours(self) -> list[Pod]:
         """All pods named `axr-…`; raises TryAgain or KeyRefused rather than returning a part."""
+
+    def survey(self) -> list[Seen]:
+        """`list_ours` with phase and telemetry of each pod, in the calls of one listing."""
 
     def status(self, pod: Pod) -> PodStatus:
         """Phase and telemetry; PodLost when a successful look-up does not find it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from blocks import shared_look
 from blocks.cloud import Pod, PodPhase
 from blocks.clouds import cloud_of
 from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain
@@ -67,7 +68,7 @@ class Monitor:
     def _check_pod(self) -> None:
         cloud = cloud_of(self.pod)
         try:
-            phase = cloud.status(self.pod).phase
+            phase = shared_look.status_of(self.pod, cloud, now=self._time).phase
             if phase is PodPhase.STOPPED:
                 self._check_price(cloud.create(pod_order(self.run, self.order, self.pod.cloud)))
             if phase in LOST:
@@ -75,9 +76,12 @@ class Monitor:
             self._check_queue(phase)
             if self.clock() >= self._next_price:
                 self._next_price = self.clock() + PRICE_EVERY
-                self._check_price(cloud.find(self.run.id))
+                self._check_price(shared_look.find(self.pod, cloud, now=self._time))
         except (TryAgain, KeyRefused):  # a refused key shows nothing either
             return
+
+    def _time(self) -> float:
+        return self.now().timestamp()
 
     def _check_queue(self, phase: PodPhase) -> None:
         """A stopped pod whose GPUs went to others may wait for ever."""

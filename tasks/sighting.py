@@ -14,6 +14,7 @@ from uuid import UUID
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 
+from blocks import shared_look
 from blocks.cloud import Cloud, Pod, PodPhase, PodStatus
 from blocks.clouds import all_clouds, cloud_of, is_rented
 from blocks.logs import log
@@ -138,7 +139,7 @@ def look_at(pod: Pod, now: datetime, *, ask_server: bool = True) -> Sighting:
     beyond booting.
     """
     whose = look_whose(pod) if ask_server else Sighting(pod)
-    status = _status(pod)
+    status = _status(pod, now)
     what = activity(_sight(pod, status, whose.known), now.timestamp())
     return replace(whose, what=what, status=status)
 
@@ -159,9 +160,9 @@ def know(run_id: str) -> Known | None:
     return Known(flow_run, _settings(flow_run), facts_of(flow_run), tuple(children(run_id)))
 
 
-def _status(pod: Pod) -> PodStatus | None:
+def _status(pod: Pod, now: datetime) -> PodStatus | None:
     try:
-        return cloud_of(pod).status(pod)
+        return shared_look.status_of(pod, cloud_of(pod), now=now.timestamp)
     except RunnerError as unseen:  # PodLost too: the next listing will tell
         log().info("The pod %s on %s can't be looked at: %s", pod.id, pod.cloud, unseen)
         return None

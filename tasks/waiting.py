@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from prefect.client.schemas.objects import WorkerStatus
 
+from blocks import shared_look
 from blocks.cloud import Cloud, Pod, PodPhase
 from blocks.logs import log
 from runner.errors import KeyRefused, PodLost, RunnerError, TryAgain
@@ -51,7 +52,7 @@ def wait_until_ready(
     shown: PodPhase | None = None
     loading = _Loading(pod, now)
     while not has_worker(pod):
-        phase = _phase(cloud, pod)
+        phase = _phase(cloud, pod, now)
         loading.saw(phase)
         if phase in (PodPhase.BROKEN, PodPhase.OUTBID):
             raise DidNotStart("it was outbid" if phase is PodPhase.OUTBID else "it is broken")
@@ -108,10 +109,10 @@ class _Loading:
             remember_loading(self._pod, self._last, has_run=phase is PodPhase.RUNNING)
 
 
-def _phase(cloud: Cloud, pod: Pod) -> PodPhase | None:
+def _phase(cloud: Cloud, pod: Pod, now: Callable[[], datetime]) -> PodPhase | None:
     """What the cloud says; None when it can't say now."""
     try:
-        return cloud.status(pod).phase
+        return shared_look.status_of(pod, cloud, now=lambda: now().timestamp()).phase
     except (TryAgain, KeyRefused):  # a refused key shows nothing either
         return None
     except PodLost as gone:

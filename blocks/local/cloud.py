@@ -16,12 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import uuid4
 
-from blocks.cloud import Pod, PodOrder, PodPhase, PodStatus
+from blocks.cloud import Pod, PodOrder, PodPhase, PodStatus, Seen
 from blocks.local import processes
 from pod.rundir import replace_text
 from runner.errors import NoCapacity, PodLost, TryAgain
@@ -78,6 +79,14 @@ class LocalCloud:
         """All local pods, oldest first."""
         records = sorted(self.where.pods.glob("*/pod.json"))
         return sorted((self._read(record) for record in records), key=lambda pod: pod.created)
+
+    def survey(self) -> list[Seen]:
+        """All local pods with what they do."""
+        found = []
+        for pod in self.list_ours():
+            with suppress(PodLost):  # ended since
+                found.append(Seen(pod, self.status(pod)))
+        return found
 
     def status(self, pod: Pod) -> PodStatus:
         """Phase and telemetry from /proc; PodLost when the pod's folder is gone."""

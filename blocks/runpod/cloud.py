@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from blocks.cloud import INSTALLATION, NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus
+from blocks.cloud import INSTALLATION, NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus, Seen
 from blocks.image import min_cuda
 from blocks.logs import log
 from blocks.runpod.body import create_body
@@ -77,12 +77,16 @@ class RunPodCloud:
 
     def list_ours(self) -> list[Pod]:
         """All pods of the account that are named `axr-…`, oldest first."""
+        return [seen.pod for seen in self.survey()]
+
+    def survey(self) -> list[Seen]:
+        """The same with what each of them does."""
         ours = [
-            self._pod(found)
+            Seen(self._pod(found), _status(found))
             for found in self.client.pods()
             if found["name"].startswith(NAME_PREFIX) and found["status"] != ENDED
         ]
-        return sorted(ours, key=lambda pod: pod.created)
+        return sorted(ours, key=lambda seen: seen.pod.created)
 
     def status(self, pod: Pod) -> PodStatus:
         """Phase and telemetry; PodLost when neither the pod nor the list of pods has it."""

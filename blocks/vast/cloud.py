@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from blocks.cloud import NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus
+from blocks.cloud import NAME_PREFIX, Pod, PodOrder, PodPhase, PodStatus, Seen
 from blocks.logs import log
 from blocks.vast.body import create_call
 from blocks.vast.client import VastClient
@@ -85,8 +85,12 @@ class VastCloud:
 
     def list_ours(self) -> list[Pod]:
         """All instances of the account that are labelled `axr-…`, oldest first."""
-        ours = [self._pod(found) for found in self._ours()]
-        return sorted(ours, key=lambda pod: (pod.created, int(pod.id)))
+        return [seen.pod for seen in self.survey()]
+
+    def survey(self) -> list[Seen]:
+        """The same with what each of them does."""
+        ours = [Seen(self._pod(found), status_of(found)) for found in self._ours()]
+        return sorted(ours, key=lambda seen: (seen.pod.created, int(seen.pod.id)))
 
     def status(self, pod: Pod) -> PodStatus:
         """Phase and telemetry; PodLost when neither a look at it nor the list has it."""

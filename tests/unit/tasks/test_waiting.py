@@ -29,9 +29,10 @@ class Scripted:
 
 @pytest.fixture
 def stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What a watcher was shown."""
+    """What a watcher was shown; each look is one at this pod alone."""
     seen: list[str] = []
     monkeypatch.setattr(waiting, "remember", lambda run, facts: seen.append(facts["stage"]))
+    monkeypatch.setattr(waiting.shared_look, "is_rented", lambda name: False)
     return seen
 
 
