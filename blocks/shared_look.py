@@ -24,7 +24,7 @@ from runner.home import home
 from runner.locks import LockHeld, hold
 
 # Seconds. A parent looks at its pod every ten, one that waits for its pod every five.
-FRESH = 8.0
+FRESH = 9.5
 # While somebody else asks the cloud, which may take its time, a listing as old as this will do.
 USABLE = 60.0
 GOOD_NEWS = (PodPhase.QUEUED, PodPhase.STARTING, PodPhase.RUNNING)

@@ -81,6 +81,11 @@ class Side:
         url = f"{self._api}/flow_runs/{run}/labels"
         httpx.patch(url, json=facts, timeout=30).raise_for_status()
 
+    def set_variable(self, name: str, value: Any) -> None:
+        """Change a variable of Prefect, as people do in the UI."""
+        url = f"{self._api}/variables/name/{name}"
+        httpx.patch(url, json={"value": value}, timeout=30).raise_for_status()
+
     def state(self, run: str) -> str:
         """The name of the run's state; while the server is away, that it is away."""
         try:
