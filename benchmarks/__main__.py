@@ -12,7 +12,17 @@ import json
 import sys
 from pathlib import Path
 
-PARTS = ("detector", "plugin", "recovery", "preemption", "crashes")
+PARTS = (
+    "detector",
+    "plugin",
+    "overhead",
+    "comeback",
+    "latency",
+    "recovery",
+    "preemption",
+    "crashes",
+    "scale",
+)
 RESULTS = Path(__file__).with_name("results.json")
 
 
