@@ -1,4 +1,4 @@
-"""How long a user waits for nothing: from the push's event to the pod, from the last step to no pod.
+"""How long a user waits for nothing: from the push to the pod, from the last step to no pod.
 
 Real git, hook, gateway, dispatch and axolotl, on local pods, one push after the other; the time of
 an upload would not count, and there is none.

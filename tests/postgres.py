@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 URL_VARIABLE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 READY_WITHIN = 60.0
@@ -31,6 +32,8 @@ def running(folder: Path, *, environment: Mapping[str, str] = os.environ) -> Ite
     binaries = _binaries()
     assert binaries is not None, why_not()
     user = _other_user() if os.geteuid() == 0 else None
+    # All three: root's group alone would be shut out of what others may enter.
+    owner: dict[str, Any] = {"user": user, "group": user, "extra_groups": []} if user else {}
     data = folder / "postgres"
     data.mkdir()
     if user is not None:
@@ -42,8 +45,8 @@ def running(folder: Path, *, environment: Mapping[str, str] = os.environ) -> Ite
         [binaries / "initdb", "-D", data, "-U", "prefect", "-A", "trust", "--no-sync"],
         check=True,
         stdout=subprocess.DEVNULL,
-        user=user,
         cwd=data,
+        **owner,
     )
     port = _free_port()
     settings = {"listen_addresses": "127.0.0.1", "port": port, "unix_socket_directories": "",
@@ -52,7 +55,7 @@ def running(folder: Path, *, environment: Mapping[str, str] = os.environ) -> Ite
     with (data / "log").open("wb") as log:
         process = subprocess.Popen(
             [binaries / "postgres", "-D", data, *options],
-            stdout=log, stderr=log, user=user, cwd=data, env=dict(environment),
+            stdout=log, stderr=log, cwd=data, env=dict(environment),
         )  # fmt: skip
     try:
         _wait(binaries, port, process)
