@@ -55,8 +55,12 @@ def running(folder: Path, *, environment: Mapping[str, str] = os.environ) -> Ite
     with (data / "log").open("wb") as log:
         process = subprocess.Popen(
             [binaries / "postgres", "-D", data, *options],
-            stdout=log, stderr=log, cwd=data, env=dict(environment),
-        )  # fmt: skip
+            stdout=log,
+            stderr=log,
+            cwd=data,
+            env=dict(environment),
+            **owner,
+        )
     try:
         _wait(binaries, port, process)
         yield f"postgresql+asyncpg://prefect:unused@127.0.0.1:{port}/postgres"
