@@ -15,6 +15,7 @@ from runner.ladder import FIRST
 from tasks.check import check
 from tasks.deciding import decide
 from tasks.ending import End, finish, to_its_end
+from tasks.matrix import spread
 from tasks.notify import tell
 from tasks.provision import provision
 from tasks.report import report
@@ -62,6 +63,7 @@ def finetune(
 def steps(run: Run) -> str | None:
     """The steps of a run, in order; each looks first, so a revived parent repeats nothing."""
     order = check(run)
+    spread(run, order)  # a matrix ends here, in a run for each combination
     pod = provision(run, order)
     tell(run, order, "started", f"on {pod.cloud} at ${pod.price_per_hour:.2f} per hour")
     pod = prepare(run, order, pod)

@@ -6,6 +6,7 @@ RunnerError
 │   ├── NoCapacity           no cloud had a machine within the limits
 │   ├── OutOfFunds           the cloud refuses for want of money
 │   ├── KeyRefused           the cloud refuses our key
+│   ├── HandedOn             other runs do what it was to do
 │   └── TrainingFailed       the trainer's verdict, carrying its own outcome
 ├── CreateFailed             a create call failed and may have left a pod: look it up, end it
 ├── PodLost                  the pod is confirmed gone: a new pod, a checkpoint from the store
@@ -67,6 +68,12 @@ class KeyRefused(RunEnded):
     """The cloud refuses our key."""
 
     outcome: Outcome = "config_error"
+
+
+class HandedOn(RunEnded):
+    """The run trains nothing itself: it has started others that do."""
+
+    outcome: Outcome = "completed"
 
 
 class TrainingFailed(RunEnded):

@@ -7,8 +7,9 @@ what was expected and what was found. The sentences carry no place: `runner.task
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -45,6 +46,7 @@ PORT = r"\d{1,5}/(tcp|http)"
 PORT_WORDS = "a port and its kind, such as 8888/http or 22/tcp"
 CUDA = r"\d{1,2}\.\d{1,2}"
 CUDA_WORDS = "a version in quotes, such as '12.8'"
+MOST_VARIANTS = 64  # a typing error in a matrix must not rent a hundred machines
 NEVER = -1  # the proof of concept's word for "no timer" in stop_after and terminate_after
 
 Text = Annotated[str, BeforeValidator(text)]
@@ -171,6 +173,19 @@ def _counts(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
+def _matrix(value: object) -> object:
+    """Keys with the values that are combined; a list of one is allowed, a single value is not."""
+    if not isinstance(value, dict) or not value:
+        raise refuse("keys with lists of values, such as {learning_rate: [1e-4, 2e-4]}", value)
+    for key, values in value.items():
+        if not isinstance(values, list) or not values:
+            raise refuse(f"a list of values for {key}", values)
+    runs = math.prod(len(values) for values in value.values())
+    if runs > MOST_VARIANTS:
+        raise refuse(f"at most {MOST_VARIANTS} combinations", runs)
+    return value
+
+
 def _local() -> list[CloudName]:
     return ["local"]
 
@@ -217,6 +232,7 @@ class RunnerSettings(Block):
     callbacks: Annotated[
         list[Annotated[str, BeforeValidator(class_path)]], BeforeValidator(text_list)
     ] = Field(default_factory=list)
+    matrix: Annotated[dict[Text, list[Any]], BeforeValidator(_matrix)] = Field(default_factory=dict)
     # ---------------------------------------------------------------------------------------
     entry: Text | None = None
     template_id: Text | None = None

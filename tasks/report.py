@@ -24,6 +24,7 @@ from runner.report_page import report_curve, report_page
 from runner.secrets import scrub
 from runner.settings import NotifySettings
 from tasks.api import api, write
+from tasks.matrix import show_comparison_of
 from tasks.notify import deliver, ui_link
 from tasks.pushing import answer_end
 from tasks.run import Run, open_order
@@ -43,6 +44,7 @@ def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Pa
     settings = _notify_settings(run.id)
     deliver(run, settings, kind, reason, outcome=outcome, facts=_final(made), log=log)
     answer_end(run, outcome, reason)
+    show_comparison_of(run)
     return path
 
 

@@ -140,7 +140,21 @@ class Server:
         found.data = artifact.data
 
     def read_deployment_by_name(self, name: str) -> Any:
-        return SimpleNamespace(id=uuid4(), schedules=[self.schedule])
+        return SimpleNamespace(id=uuid4(), schedules=[self.schedule], tags=[])
+
+    def create_flow_run_from_deployment(
+        self, deployment_id: UUID, *, idempotency_key: str, **made: Any
+    ) -> FlowRun:
+        """One run for each key."""
+        for run in self.runs.values():
+            if run.idempotency_key == idempotency_key:
+                return run
+        run_id = uuid4()
+        self.runs[run_id] = FlowRun(
+            id=run_id, flow_id=uuid4(), name="x", idempotency_key=idempotency_key, **made
+        )
+        self.deployments[run_id] = "finetune"
+        return self.runs[run_id]
 
     def update_deployment_schedule(self, *ids: UUID, active: bool) -> None:
         self.schedule.active = active
