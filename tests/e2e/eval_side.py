@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import math
 import random
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import wandb
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -266,9 +268,8 @@ def train(
             save_strategy="no",
             logging_steps=1,
             use_cpu=True,
-            report_to=[],
             disable_tqdm=True,
-            **arguments,
+            **{"report_to": [], **arguments},
         ),
         train_dataset=samples(30),
         eval_dataset=sets or samples(10),
@@ -439,33 +440,23 @@ def an_evaluation_that_goes_other_ways_is_said_once() -> None:
 
 
 @check
-def the_table_waits_for_the_numbers_of_its_evaluation() -> None:
-    """Only with commit=False no step is added."""
-    logged: list[tuple[dict[str, Any], dict[str, Any]]] = []
-
-    class Run:
-        def log(self, values: dict[str, Any], **how: Any) -> None:
-            logged.append((values, how))
-
-    class Wandb:
-        run = Run()
-
-        def Table(self, *, columns: list[str], data: list[list[Any]]) -> Any:
-            return [dict(zip(columns, row, strict=True)) for row in data]
-
-    sys.modules["wandb"] = Wandb()  # type: ignore[assignment]
-    try:
-        folder = temporary()
-        train(folder)
-    finally:
-        del sys.modules["wandb"]
-    assert [(list(values), how) for values, how in logged] == [
-        (["eval/worst_rows"], {"commit": False})
-    ] * 2
-    rows = rows_of(folder)["step-6.attempt-2.jsonl"]
-    table = logged[-1][0]["eval/worst_rows"]
-    assert [row["loss"] for row in table] == [row.loss for row in rows]
-    assert {"input", "label", "prediction"} < set(table[0])
+def a_table_comes_with_the_numbers_of_its_evaluation() -> None:
+    """In W&B itself, offline: as many steps as without tables, and a table each evaluation."""
+    tables, steps = {}, {}
+    for folder in (with_it := temporary(), without := temporary()):
+        settings = wandb.Settings(console="off", x_disable_stats=True, silent=True)
+        run = wandb.init(project="evals", dir=str(folder), mode="offline", settings=settings)
+        train(folder, log_eval=folder is with_it, report_to=["wandb"])
+        steps[folder] = run.step
+        run.finish()
+        files = sorted(folder.rglob("*.table.json"), key=lambda file: file.stat().st_mtime_ns)
+        tables[folder] = [json.loads(file.read_text()) for file in files]
+    assert steps[with_it] == steps[without] > 8, steps
+    assert tables[without] == []
+    _, last = tables[with_it]
+    rows = rows_of(with_it)["step-6.attempt-2.jsonl"]
+    assert {"input", "label", "prediction"} < set(last["columns"])
+    assert [row[last["columns"].index("loss")] for row in last["data"]] == [r.loss for r in rows]
 
 
 # ------------------------------------------------------------------------------ callbacks

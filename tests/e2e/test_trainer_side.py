@@ -34,7 +34,7 @@ def results(side: Path) -> dict[str, str]:
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"check')]
     assert lines, done.stderr[-3000:]
