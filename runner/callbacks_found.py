@@ -54,7 +54,9 @@ def _of_callback(task: TaskFile, name: str, read: Read) -> Iterator[Finding]:
     module, _, class_name = name.rpartition(".")
     package = module.partition(".")[0]
     path, content = _source(module, read)
-    if package in OURS and _source(package, read)[1] is not None and read("pod/plugin.py") is None:
+    has_package = _source(package, read)[1] is not None
+    theirs = content is not None or has_package
+    if package in OURS and theirs and read("pod/plugin.py") is None:
         yield stop(
             "callback-name",
             f"callbacks: {name}: {package} is a package of axolotl-runner itself, which comes "
@@ -63,7 +65,7 @@ def _of_callback(task: TaskFile, name: str, read: Read) -> Iterator[Finding]:
             key="callbacks",
             at=at,
         )
-    elif content is None and _source(package, read)[1] is not None:
+    elif content is None and has_package:
         yield _missing(name, f"the repository has no {path}", at)
     elif content is None:
         yield warn(
