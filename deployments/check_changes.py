@@ -10,9 +10,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from deployments.commenting import CheckedFile, comment, nothing
+from runner.callbacks_found import Read, callback_findings
 from runner.errors import ConfigError
 from runner.finding import Finding
 from runner.push.changes import Push
@@ -20,6 +22,7 @@ from runner.push.git import Git, GitError
 from runner.push.pushed import read, task_files
 from runner.push.rules import HEADS, read_rules
 from runner.renting import renting_findings
+from runner.sources import content_at
 from runner.task_secrets import secret_findings
 from runner.taskfile import TaskFileError, decoded, parse_task_file
 
@@ -49,11 +52,12 @@ def checked(git: Git, base: str, head: str) -> list[CheckedFile]:
     left_at = git.text("merge-base", base, head)
     rules = replace(read_rules(), branches=("pull",))
     found = task_files(git, Push(BRANCH, left_at, head), rules, default=BRANCH)
-    return [check_text(file.path, read(git, file.blob)) for file in found.files]
+    beside = partial(content_at, git, head)
+    return [check_text(file.path, read(git, file.blob), beside) for file in found.files]
 
 
-def check_text(path: str, content: bytes) -> CheckedFile:
-    """The verdict on one file, from its bytes alone."""
+def check_text(path: str, content: bytes, beside: Read = lambda path: None) -> CheckedFile:
+    """The verdict on one file, from its bytes and those `beside` it in the repository."""
     try:
         task = parse_task_file(decoded(content, path), path)
     except TaskFileError as error:
@@ -61,7 +65,8 @@ def check_text(path: str, content: bytes) -> CheckedFile:
     except ConfigError as error:
         return CheckedFile(path, "stop", [Finding(0, 0, "", "stop", "config", str(error), "")])
     rented = renting_findings(task, task.settings.cloud)
-    findings = (*task.warnings, *secret_findings(task), *rented)
+    called = callback_findings(task, beside)
+    findings = (*task.warnings, *secret_findings(task), *rented, *called)
     levels = {finding.level for finding in findings}
     verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
     return CheckedFile(path, verdict, findings, task.settings)

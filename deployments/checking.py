@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from runner.callbacks_found import callback_findings, reading, repository_root
 from runner.errors import ConfigError
 from runner.finding import Finding
 from runner.renting import renting_findings
@@ -43,7 +44,8 @@ def _check(file: Path) -> Checked:
     try:
         task = read_task_file(file)
         rented = renting_findings(task, task.settings.cloud)
-        findings: tuple[Finding, ...] = (*task.warnings, *secret_findings(task), *rented)
+        called = callback_findings(task, reading(repository_root(file)))
+        findings: tuple[Finding, ...] = (*task.warnings, *secret_findings(task), *rented, *called)
     except TaskFileError as error:
         findings = tuple(error.findings)
     except ConfigError as error:

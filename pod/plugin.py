@@ -18,8 +18,9 @@ What it writes to events.jsonl (rank 0 only):
     error     {error, message, cuda_oom}                  any other exception, wherever it came up
     end       {planned_steps, finished, stopped, early, files, final_loss}   after the final save
 
-Besides events: pulse.json (pod.pulse), and the stacks of all threads in the log on SIGUSR1, on each
-rank.
+Besides events: pulse.json (pod.pulse), evals/ (pod.eval_log), and the stacks of all threads in the
+log on SIGUSR1, on each rank. The user's own callbacks (pod.user_callbacks) are loaded here because
+axolotl passes over a plugin that can't be imported.
 
 LossSpike is raised from on_log, where the bad step's checkpoint is not written yet. What one rank
 alone has seen is an alarm on all, so that they raise at the same step. Without a rewind the process
@@ -43,12 +44,15 @@ from axolotl.integrations.base import BasePlugin
 from axolotl.utils.logging import get_logger
 from transformers import Trainer
 
+from pod import user_callbacks
 from pod.callback import AllStepsTrained, LossSpike, RunnerCallback
+from pod.eval_log import EvalLog
 from pod.integrity import weight_files
 from pod.loop import TrainingLoop, why_not_rewind
 from pod.pulse import Heart
 from pod.reporter import Reporter
 from pod.rundir import RunDir, read_json
+from pod.user_callbacks import UserCallbackError, UserCallbacks
 
 LOG = get_logger(__name__)
 STDERR = 2  # by number: libraries put other objects in sys.stderr's place
@@ -62,6 +66,8 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         self.reporter = _reporter()
         self.callback: RunnerCallback | None = None
         self.heart: Heart | None = None
+        self.found: user_callbacks.Found = {}
+        self.users = UserCallbacks({})
         self._trainer_failed: BaseException | None = None
         if self.reporter is None:
             LOG.warning("AXR_RUN_DIR names no attempt: this training is neither seen nor guarded")
@@ -71,6 +77,7 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
             faulthandler.register(signal.SIGUSR1, file=STDERR, all_threads=True)
             self.heart = Heart(self.reporter.run_dir, writes=self.reporter.writes)
             self.heart.enter("loading", self.reporter.from_step)
+            self.found = user_callbacks.find(self.reporter.callbacks)
 
     def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
         """Arm the trainer: callback, true losses, right data order on resume."""
@@ -88,6 +95,9 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         )
         self.callback.show_phases()
         trainer.add_callback(self.callback)
+        self.users = user_callbacks.add(self.found, trainer)
+        if self.reporter.log_eval:
+            EvalLog(trainer, self._reporter_now).attach()
         trainer.train = self._reporting_errors(TrainingLoop(trainer.train, self.callback))
         self.callback.arm()
 
@@ -139,14 +149,22 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         if self.reporter is None or isinstance(error, LossSpike) or error is self._trainer_failed:
             return
         self._trainer_failed = error
-        reporter = self.callback.reporter if self.callback is not None else self.reporter
-        reporter.error(
+        hook = self.users.hook_of(error)
+        self._reporter_now().error(
             error=type(error).__name__,
-            message=str(error)[:2000],
+            message=(f"runner.callbacks: {hook}: " if hook else "") + str(error)[:2000],
             cuda_oom=type(error).__name__ == "OutOfMemoryError"
             or "CUDA out of memory" in str(error),
             step=self.callback.step if self.callback is not None else 0,
+            # All ranks fail alike, and the launcher ends rank 0 when another is the first.
+            any_rank=isinstance(error, UserCallbackError),
         )
+
+    def _reporter_now(self) -> Reporter:
+        """The reporter of the attempt that runs."""
+        reporter = self.callback.reporter if self.callback is not None else self.reporter
+        assert reporter is not None, "asked only where there is one"
+        return reporter
 
 
 def _reporter() -> Reporter | None:

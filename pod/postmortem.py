@@ -27,6 +27,7 @@ from torch.utils.data import SequentialSampler
 from transformers import Trainer
 
 from pod import ranks
+from pod.eval_rows import badness, decoded
 from pod.window import Row, Window
 
 BUDGET_S = 4.0  # what a resumed training may lose by it
@@ -51,7 +52,8 @@ def examine(
     except Exception as error:  # the border: a courtesy must not end a training
         _say(error)
         rows = []
-    return sorted(ranks.from_all(trainer, rows), key=_badness)[:MOST_NAMED]
+    every = ranks.from_all(trainer, rows)
+    return sorted(every, key=lambda row: badness(row.loss), reverse=True)[:MOST_NAMED]
 
 
 def rows_of_steps(trainer: Trainer, first: int, last: int) -> list[tuple[int, int]]:
@@ -72,6 +74,14 @@ def rows_of_steps(trainer: Trainer, first: int, last: int) -> list[tuple[int, in
         for n, batch in enumerate(islice(loader.batch_sampler, start, end), start):
             found += [(before + n // accumulation + 1, index) for index in _flat(batch)]
     return found
+
+
+def row_sampler(loader: Any) -> Any:
+    """What gives the rows of a loader their order, None when that can't be told."""
+    sampler: Any = getattr(loader, "batch_sampler", None)
+    while hasattr(sampler, "batch_sampler"):  # one rank's share of the batches
+        sampler = sampler.batch_sampler
+    return getattr(sampler, "sampler", None)
 
 
 def weights_are_finite(model: torch.nn.Module) -> bool:
@@ -128,9 +138,7 @@ def _text(trainer: Trainer, row: Mapping[str, Any]) -> str:
     if not ids:
         words = [value for value in row.values() if isinstance(value, str)]
         return " | ".join(words)[:TEXT_LENGTH]
-    tokenizer = trainer.processing_class
-    # A token has one character at least.
-    return str(tokenizer.decode(ids[:TEXT_LENGTH]))[:TEXT_LENGTH] if tokenizer else ""
+    return decoded(trainer.processing_class, ids, TEXT_LENGTH)
 
 
 def _tokens(row: Mapping[str, Any]) -> int | None:
@@ -144,23 +152,13 @@ def _ids(row: Mapping[str, Any]) -> list[int] | None:
     return next((list(row[name]) for name in names if row.get(name)), None)
 
 
-def _badness(row: Row) -> tuple[bool, bool, float]:
-    """Sorts NaN first, then by loss, and what has none last."""
-    if row.loss is None:
-        return True, True, 0.0
-    return False, not math.isnan(row.loss), 0.0 if math.isnan(row.loss) else -row.loss
-
-
 def _say(error: Exception) -> None:
     print(f"axolotl-runner: post-mortem cut short: {type(error).__name__}: {error}", flush=True)
 
 
 def _is_repeatable(loader: Any) -> bool:
     """Whether the order of the rows follows from seed and epoch alone."""
-    sampler: Any = getattr(loader, "batch_sampler", None)
-    while hasattr(sampler, "batch_sampler"):  # one rank's share of the batches
-        sampler = sampler.batch_sampler
-    return isinstance(getattr(sampler, "sampler", None), SeedableRandomSampler | SequentialSampler)
+    return isinstance(row_sampler(loader), SeedableRandomSampler | SequentialSampler)
 
 
 def _is_long_to_pack(trainer: Trainer) -> bool:

@@ -32,6 +32,8 @@ class Reporter:
         self.change = rungs.wanted(attempt)
         self.warm_seconds = float(attempt.get("warm_seconds") or 0.0)
         self.writes = writes
+        self.log_eval = bool(attempt.get("log_eval"))
+        self.callbacks: tuple[str, ...] = tuple(attempt.get("callbacks") or ())
         self.detector = _detector(attempt)
         self.recorder = Recorder(run_dir, attempt=self.attempt, rung=self.rung)
         self._logged: deque[int] = deque(maxlen=max(PROVEN_AFTER) + 1)
@@ -135,9 +137,20 @@ class Reporter:
         """The answer to control.json."""
         self._append("decision", step, seq=seq, cmd=cmd, done=done)
 
-    def error(self, *, error: str, message: str, cuda_oom: bool, step: int) -> None:
-        """The trainer fails with this exception."""
-        self._append("error", step, error=error, message=message, cuda_oom=cuda_oom)
+    def error(
+        self, *, error: str, message: str, cuda_oom: bool, step: int, any_rank: bool = False
+    ) -> None:
+        """The trainer fails with this exception; said by rank 0, or by `any_rank`."""
+        if self.writes or any_rank:
+            events.append(
+                self.run_dir.events,
+                "error",
+                self.attempt,
+                step,
+                error=error,
+                message=message,
+                cuda_oom=cuda_oom,
+            )
 
     def end(
         self,

@@ -2,12 +2,13 @@
 
     task.yml        the committed text
     axolotl.yml     what axolotl is given
-    attempt.json    {attempt, from_checkpoint, rung, spike, planned_steps}, before each start
+    attempt.json    {attempt, from_checkpoint, rung, spike, log_eval, …}, before each start
     events.jsonl    one fact a line, appended (pod.events)
     control.json    {seq, cmd, attempt}, answered by an event with that seq
     trainer.json    {pid, start, attempt} of the living or last trainer (pod.trainer)
     trainer.log     what the trainer printed, all attempts
     pulse.json      {t, step, phase}, the living trainer's last sign of life (pod.pulse)
+    evals/          the worst samples of each evaluation (pod.eval_rows)
     out/            checkpoint-N/ and the final model
     kept/           hard-linked checkpoints that rotation must not take (pod.ledger)
     quarantine/     checkpoint-N.attempt-K, moved aside, never deleted
@@ -68,6 +69,10 @@ class RunDir:
     @property
     def pulse(self) -> Path:
         return self.path / "pulse.json"
+
+    @property
+    def evals(self) -> Path:
+        return self.path / "evals"
 
     @property
     def out(self) -> Path:

@@ -29,6 +29,7 @@ _TRAINS = re.compile(r"^\{'loss': ", re.MULTILINE)
 _GPU_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|HIP out of memory")
 _DISK = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded")
 _KILLED = re.compile(r"Signal 9 \(SIGKILL\)|killed by signal: Killed|exitcode\s*: -9")
+_CALLBACK = "UserCallbackError"  # of pod.user_callbacks, which needs transformers
 _ALARMS: dict[str, Outcome] = {"nonfinite": "nonfinite", "collapse": "collapse"}
 
 
@@ -255,6 +256,15 @@ def _not_armed(case: _Case) -> _Ending | None:
     return None
 
 
+def _callback(case: _Case) -> _Ending | None:
+    """A callback of the task file that can't be used: no other attempt would do better."""
+    if case.error is not None and case.error["error"] == _CALLBACK:
+        return "config_error", logtail.headline(str(case.error.get("message")).splitlines())
+    line = logtail.error_line(case.log) or "" if case.error is None else ""
+    _, named, message = line.partition(f"{_CALLBACK}: ")
+    return ("config_error", message) if named else None
+
+
 def _error(case: _Case) -> _Ending | None:
     if case.error is not None:
         message = str(case.error.get("message") or "").strip().splitlines()
@@ -294,6 +304,7 @@ _RULES: tuple[Callable[[_Case], _Ending | None], ...] = (
     _hang,
     _not_armed,
     _killed,
+    _callback,
     _error,
     _vanished,
     _unfinished,

@@ -47,15 +47,26 @@ def pushed_text(copies: Path, repository: str, commit: str, path: str) -> str | 
     """A task file as it was at a pushed commit, None where our copies do not have it. ConfigError
     when it is no text.
     """
+    content = pushed_content(copies, repository, commit, path)
+    return None if content is None else decoded(content, path)
+
+
+def pushed_content(copies: Path, repository: str, commit: str, path: str) -> bytes | None:
+    """A file as it was at a pushed commit, None where our copies do not have it."""
     if not is_repository(repository):
         return None
     git = Git(copy_of(copies, repository))
     if not git.folder.is_dir() or not git.has_commit(commit):
         return None
+    return content_at(git, commit, path)
+
+
+def content_at(git: Git, commit: str, path: str) -> bytes | None:
+    """A file of a commit, None where there is none; links do not count."""
     for entry in git.run("ls-tree", "-z", commit, "--", path).split(b"\0"):
         facts, _, name = entry.partition(b"\t")
         if name.decode("utf-8", "replace") == path and facts.split()[0] in (b"100644", b"100755"):
-            return decoded(read(git, facts.split()[2].decode()), path)
+            return read(git, facts.split()[2].decode())
     return None
 
 

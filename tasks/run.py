@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
 from blocks.clouds import cloud as cloud_named
+from runner.callbacks_found import Read, callback_findings, reading
 from runner.home import REPOSITORY, Home, home
 from runner.renting import renting_findings
 from runner.secrets import learn
 from runner.settings import RunnerSettings
-from runner.sources import COPIES, pushed_text
+from runner.sources import COPIES, pushed_content, pushed_text
 from runner.task_secrets import secret_findings, secrets_of
 from runner.taskfile import Finding, TaskFile, TaskFileError, parse_task_file, read_task_file
 from tasks.api import api
@@ -95,10 +97,14 @@ def open_order(run_id: str) -> Order:
     prefect = api()
     asked = prefect.read_flow_run(UUID(run_id)).parameters
     task_file, content = str(asked["task_file"]), asked.get("content")
-    if content is None and asked.get("repository") and asked.get("commit"):
-        copies = home().path / COPIES
-        content = pushed_text(copies, asked["repository"], asked["commit"], task_file)
-    return make_order(task_file, content, asked.get("cloud"))
+    repository, commit = asked.get("repository"), asked.get("commit")
+    if not (repository and commit):
+        return make_order(task_file, content, asked.get("cloud"), reading(REPOSITORY))
+    copies = home().path / COPIES
+    if content is None:
+        content = pushed_text(copies, repository, commit, task_file)
+    read = partial(pushed_content, copies, repository, commit)
+    return make_order(task_file, content, asked.get("cloud"), read)
 
 
 def asked_clouds(settings: RunnerSettings) -> tuple[str, ...]:
@@ -112,8 +118,14 @@ def asked_clouds(settings: RunnerSettings) -> tuple[str, ...]:
     return tuple(listed)
 
 
-def make_order(task_file: str, content: str | None = None, cloud: str | None = None) -> Order:
-    """Read a task file (its content when the caller sent it) and name every cloud it asks for.
+def make_order(
+    task_file: str,
+    content: str | None = None,
+    cloud: str | None = None,
+    read: Read | None = None,
+) -> Order:
+    """Read a task file (its content when the caller sent it) and name every cloud it asks for;
+    `read` reads the files beside it, which are not looked into otherwise.
 
     ConfigError.
     """
@@ -126,6 +138,8 @@ def make_order(task_file: str, content: str | None = None, cloud: str | None = N
     for name in clouds:
         cloud_named(name)
     findings = [*secret_findings(task), *renting_findings(task, clouds)]
+    if read is not None:
+        findings += callback_findings(task, read)
     stops = [finding for finding in findings if finding.level == "stop"]
     if stops:
         raise TaskFileError(task.name, stops)

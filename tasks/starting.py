@@ -153,6 +153,8 @@ def _write_attempt(
             "guard": settings.spike.enabled,
             "warm_seconds": _warm_seconds(settings, plan),
             "hang_minutes": settings.resume.hang_minutes,
+            "log_eval": settings.log_eval,
+            "callbacks": list(settings.callbacks),
             "started": time.time(),
         },
     )

@@ -4,7 +4,9 @@
 
 axolotl itself does not load its model with several ranks on a CPU. Each rank leaves a file
 `rank-R.json` in the run directory: {"step", "error": name or null}. With `--record` rows have
-numbers, and each rank appends to `rows-R.jsonl`: {"attempt", "step", "rows": [number, …]}.
+numbers, and each rank appends to `rows-R.jsonl`: {"attempt", "step", "rows": [number, …]}. With
+`--evaluate N` N rows are evaluated every 10 steps, and rank 0 asks for each alone
+(tests/faults/each_alone.py).
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,8 +27,10 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
+from transformers.trainer_utils import IntervalStrategy
 
 from pod.plugin import RunnerPlugin
+from tests.faults.each_alone import Asking
 
 FAULT_STEP = 15
 
@@ -40,6 +45,7 @@ def main(words: list[str]) -> None:
     parser.add_argument("--micro", type=int, default=4)
     parser.add_argument("--accumulation", type=int, default=1)
     parser.add_argument("--record", action="store_true")
+    parser.add_argument("--evaluate", type=int, default=0)
     arguments = parser.parse_args(words)
     # Without this a checkpoint of several CPU ranks is not loaded: "cpu:0" is no known place.
     torch.serialization.register_package(
@@ -53,6 +59,8 @@ def main(words: list[str]) -> None:
     )
     if arguments.record:
         record_rows(trainer, arguments.run_dir)
+    if arguments.evaluate:
+        evaluate(trainer, arguments.run_dir, arguments.evaluate)
     cfg = Settings(output_dir=trainer.args.output_dir)
     plugin = RunnerPlugin()
     marker = arguments.run_dir / "fault"
@@ -127,6 +135,24 @@ def record_rows(trainer: Trainer, run_dir: Path) -> None:
         return train(model, inputs, *args, **kwargs)
 
     trainer.training_step = recording_step
+
+
+def evaluate(trainer: Trainer, run_dir: Path, count: int) -> None:
+    """Evaluate rows that are harder the later they come; the last ones are noise."""
+    chance = random.Random(1)
+    rows = [
+        [
+            chance.randrange(64) if chance.random() < row / count else (row + i) % 64
+            for i in range(16)
+        ]
+        for row in range(count)
+    ]
+    trainer.eval_dataset = [{"input_ids": row, "labels": row} for row in rows]
+    trainer.args.eval_strategy = IntervalStrategy.STEPS
+    trainer.args.eval_steps = trainer.state.eval_steps = 10
+    trainer.args.per_device_eval_batch_size = 2
+    if trainer.args.process_index == 0:
+        trainer.add_callback(Asking(trainer, run_dir / "alone.jsonl"))
 
 
 # ---------------------------------------------------------------- what may go wrong

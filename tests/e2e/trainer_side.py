@@ -1,6 +1,5 @@
-"""Checks that need torch, run in the trainer's environment by test_trainer_side.py.
-
-`python tests/e2e/trainer_side.py` prints one JSON object a line: {check, passed, said}.
+"""Schedules, the loop and the post-mortem, run in the trainer's environment by
+test_trainer_side.py.
 """
 
 from __future__ import annotations
@@ -8,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,16 +30,9 @@ from pod.loop import TrainingLoop
 from pod.reporter import Reporter
 from pod.rundir import RunDir, write_json
 from pod.spikes import Alarm
+from tests.e2e.side_checks import check, run_checks
 
 RATE, STEPS, WARMUP = 0.1, 40, 4
-CHECKS: list[Callable[[], None]] = []
-
-
-def check(function: Callable[[], None]) -> Callable[[], None]:
-    """Collect a check."""
-    CHECKS.append(function)
-    return function
-
 
 # ------------------------------------------------------------------------------ schedules
 
@@ -379,16 +370,5 @@ def rows_in_an_order_that_is_not_known_are_not_named() -> None:
     assert found == [(2, 9), (2, 10), (2, 11), *((3, i) for i in range(9))], found
 
 
-def main() -> None:
-    """Run all checks."""
-    for function in CHECKS:
-        try:
-            function()
-            said = ""
-        except Exception:
-            said = traceback.format_exc()
-        print(json.dumps({"check": function.__name__, "passed": not said, "said": said}))
-
-
 if __name__ == "__main__":
-    main()
+    run_checks()

@@ -64,6 +64,25 @@ def test_a_branch_without_task_files_says_so_in_one_line(
     assert text.startswith(f"{MARK}\n{NOTHING}\n")
 
 
+def test_callbacks_are_looked_for_at_the_head_commit(
+    history: History, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What lies in the working tree but was not committed is not there."""
+    history.add("mine.py", text="class Mine: ...\n")
+    history.add("configs/fine.yml", text=TASK + "runner: {callbacks: [mine.Mine]}\n")
+    history.add("configs/typo.yml", text=TASK + "runner: {callbacks: [mine.Mien]}\n")
+    history.add("configs/late.yml", text=TASK + "runner: {callbacks: [late.Late]}\n")
+    history.write("late.py", "class Late: ...\n")
+    code, text = _comment(history, capsys)
+    assert code == 2
+    rows = {line.split("`")[1]: line for line in text.splitlines() if line.startswith("| `")}
+    assert "ok" in rows["configs/fine.yml"]
+    assert "mine.py has no Mien" in text
+    assert "ok" not in rows["configs/typo.yml"]
+    assert "warn" in rows["configs/late.yml"]
+    assert "the repository has no late.py" in text
+
+
 def test_a_budget_is_the_most_that_it_can_cost() -> None:
     """All attempts and pods together."""
     file = check_text("a.yml", RENTED.replace("max_hours: 8", "max_hours: 8, budget: 3").encode())

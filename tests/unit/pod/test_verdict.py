@@ -157,6 +157,29 @@ CASES = [
         "all steps trained",
     ),
     Case(
+        "a callback of the user's that can't be used",
+        [error("UserCallbackError", "runner.callbacks: a.B: a can't be imported: x\ny", step=0)],
+        "config_error",
+        "runner.callbacks: a.B: a can't be imported: x",
+        1,
+    ),
+    Case(
+        "another rank's word for it",
+        [],
+        "config_error",
+        "runner.callbacks: a.B: a.py has no B",
+        1,
+        log=TRACEBACK
+        + "pod.user_callbacks.UserCallbackError: runner.callbacks: a.B: a.py has no B\n",
+    ),
+    Case(
+        "a callback of the user's that fails",
+        [*CUT, error("ValueError", "runner.callbacks: a.B.on_step_end: boom", step=40)],
+        "crash",
+        "ValueError: runner.callbacks: a.B.on_step_end: boom (at step 40 of 100)",
+        1,
+    ),
+    Case(
         "stopped on request",
         [*CUT, event("decision", 40, seq=1, cmd="stop"), end(40, stopped=True)],
         "cancelled",
