@@ -1,0 +1,257 @@
+"""The model card of a published model: facts in, the text of README.md out.
+
+Names and figures of others (revisions, reasons, the task file) stand in tables and code blocks that
+they can't leave. Secrets are taken out of the whole text at its end.
+
+Not covered: what the model is for, and where it fails. Nobody but its author can say that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from runner.card_metadata import is_hub_id, with_metadata
+from runner.notice import dollars
+from runner.provenance import PastAttempt, Provenance
+from runner.rungs import words
+from runner.secrets import scrub
+
+Kind = Literal["adapter", "merged", "full"]
+PICTURE = "training_loss.png"
+ADAPTER_FOLDER = "adapter"
+UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model or data set that went in, named as in the task file. `local`: it was a file on the
+    machine, whatever its name looks like.
+    """
+
+    name: str
+    kind: Literal["model", "dataset"] = "model"
+    revision: str | None = None
+    form: str = ""
+    local: bool = False
+
+    @property
+    def hub_id(self) -> str | None:
+        return self.name if is_hub_id(self.name) and not self.local else None
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """All that a card says. `merge_failed` is why an adapter is published although a merged model
+    was wanted; `picture` says whether the curve lies beside the card.
+    """
+
+    repository: str
+    kind: Kind
+    method: str
+    base: Source
+    datasets: Sequence[Source] = ()
+    license: str | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+    hardware: str = ""
+    picture: bool = False
+    merge_failed: str = ""
+    task_text: str = ""
+    told: Provenance = field(default_factory=Provenance)
+
+
+def model_card(facts: CardFacts) -> str:
+    """The card, with its metadata at the top."""
+    told = facts.told
+    parts = [
+        f"# {_safe(facts.repository.rpartition('/')[2])}",
+        _what(facts),
+        f"![Training loss by step]({PICTURE})" if facts.picture else "",
+        f"## Use\n\n{_fenced(_usage(facts), 'python')}",
+        f"## Results\n\n{_plain_facts(facts.results)}" if facts.results else "",
+        f"## Data\n\n{_data(facts.datasets)}",
+        f"## Settings\n\n{_plain_facts(facts.settings)}",
+        _attempts(told.attempts),
+        f"## Where it comes from\n\n{_facts(_origin(facts))}",
+        _task_file(facts),
+    ]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    return scrub(with_metadata(metadata(facts), text))
+
+
+def metadata(facts: CardFacts) -> dict[str, object]:
+    """What the hub shows and searches for; only values that it accepts."""
+    datasets = list(dict.fromkeys(each.hub_id for each in facts.datasets if each.hub_id))
+    adapter = facts.kind == "adapter"
+    method = re.split(r"[^a-z]+", facts.method.lower())
+    known = [word for word in ("lora", "qlora", "dpo", "kto", "orpo", "grpo") if word in method]
+    return {
+        **({"base_model": facts.base.hub_id} if facts.base.hub_id else {}),
+        **({"base_model_relation": _relation(adapter)} if facts.base.hub_id else {}),
+        **({"datasets": datasets} if datasets else {}),
+        **({"license": facts.license} if facts.license else {}),
+        "library_name": "peft" if adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["axolotl", "axolotl-runner", *known],
+    }
+
+
+def _relation(adapter: bool) -> str:
+    return "adapter" if adapter else "finetune"
+
+
+def _what(facts: CardFacts) -> str:
+    kinds: dict[Kind, str] = {
+        "adapter": f"An adapter ({facts.method}) for {_linked(facts.base)}",
+        "merged": f"{_linked(facts.base)} with a trained adapter ({facts.method}) merged into it",
+        "full": f"{_linked(facts.base)} after {facts.method}",
+    }
+    said = (
+        f"{kinds[facts.kind]}, trained with "
+        "[axolotl](https://github.com/axolotl-ai-cloud/axolotl) by axolotl-runner."
+    )
+    if facts.kind == "merged":
+        said += f" The adapter alone is in `{ADAPTER_FOLDER}/`."
+    if facts.merge_failed:
+        said += f" It was to be merged into its base, which failed: {_safe(facts.merge_failed)}"
+    return said
+
+
+def _usage(facts: CardFacts) -> str:
+    if facts.kind == "adapter":
+        load = (
+            "from peft import AutoPeftModelForCausalLM\n\n"
+            f"model = AutoPeftModelForCausalLM.from_pretrained({facts.repository!r})"
+        )
+    else:
+        load = (
+            "from transformers import AutoModelForCausalLM\n\n"
+            f"model = AutoModelForCausalLM.from_pretrained({facts.repository!r})"
+        )
+    return f"from transformers import AutoTokenizer\n{load}\n" + (
+        f"tokenizer = AutoTokenizer.from_pretrained({facts.repository!r})"
+    )
+
+
+def _data(datasets: Sequence[Source]) -> str:
+    if not datasets:
+        return "The task file names none."
+    rows = [
+        (_linked(each), _code(each.revision) if each.revision else _unknown(each), _safe(each.form))
+        for each in datasets
+    ]
+    return _table(("data set", "revision", "format"), rows)
+
+
+def _unknown(source: Source) -> str:
+    return UNKNOWN if source.hub_id else "file of the run"
+
+
+def _attempts(attempts: Sequence[PastAttempt]) -> str:
+    if not attempts:
+        return ""
+    rows = [
+        (
+            str(each.n),
+            "the start" if not each.from_checkpoint else f"checkpoint {each.from_checkpoint}",
+            "nothing" if each.rung is None else _safe(words(each.rung)),
+            f"{_number(each.first_step)}–{_number(each.last_step)}",
+            _ended(each),
+        )
+        for each in attempts
+    ]
+    columns = ("attempt", "began at", "what was changed", "steps", "how it ended")
+    return f"## Attempts\n\n{_table(columns, rows)}"
+
+
+def _ended(attempt: PastAttempt) -> str:
+    said = attempt.outcome.replace("_", " ")
+    if attempt.alarm_step is not None:
+        said += f" at step {attempt.alarm_step}"
+        if attempt.onset_step not in (None, attempt.alarm_step):
+            said += f", since step {attempt.onset_step}"
+    return _safe(f"{said}: {attempt.reason}" if attempt.reason else said)
+
+
+def _origin(facts: CardFacts) -> dict[str, str]:
+    told = facts.told
+    where = _code(told.repository) if told.repository else ""
+    revision = _code(facts.base.revision) if facts.base.revision else _unknown(facts.base)
+    return {
+        "Base model": f"{_linked(facts.base)}, revision {revision}",
+        "Task file": _code(told.task_file) if told.task_file else "",
+        "Repository": where,
+        "Commit": _code(told.commit) if told.commit else "",
+        "Run": _code(told.run) if told.run else "",
+        "Software": ", ".join(f"{_safe(name)} {_safe(v)}" for name, v in facts.versions.items()),
+        "Hardware": _safe(facts.hardware),
+        "Pods": "; ".join(
+            f"{_safe(pod.cloud)}{f' ({_safe(pod.place)})' if pod.place else ''}, "
+            f"{pod.hours:.2f} h, {dollars(pod.cost_usd)}"
+            for pod in told.pods
+        ),
+        "Cost": "" if told.cost_usd is None else f"{dollars(told.cost_usd)} up to the upload",
+        **{_safe(name): f"<{url}>" for name, url in (told.links or {}).items() if _is_link(url)},
+    }
+
+
+def _task_file(facts: CardFacts) -> str:
+    if not facts.task_text.strip():
+        return ""
+    block = _fenced(facts.task_text.strip("\n"), "yaml")
+    summary = "<summary>what axolotl was given, as it was written</summary>"
+    return f"## Task file\n\n<details>\n{summary}\n\n{block}\n\n</details>"
+
+
+# Markdown
+
+
+def _linked(source: Source) -> str:
+    if source.hub_id is None:
+        return _code(source.name)
+    place = "datasets/" if source.kind == "dataset" else ""
+    return f"[{source.name}](https://huggingface.co/{place}{source.name})"
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return _table(("", ""), [(f"**{name}**", value) for name, value in facts.items() if value])
+
+
+def _plain_facts(facts: Mapping[str, str]) -> str:
+    return _facts({name: _safe(value) for name, value in facts.items()})
+
+
+def _table(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
+    head = [*columns]
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _safe(text: str) -> str:
+    """One line that opens no cell, no tag and no code."""
+    flat = " ".join(str(text).split())
+    return re.sub(r"([|<>`\\])", r"\\\1", flat)
+
+
+def _code(text: str) -> str:
+    flat = " ".join(str(text).split()).replace("`", "'").replace("|", "\\|")
+    return f"`{flat}`"
+
+
+def _fenced(text: str, language: str) -> str:
+    """A code block that nothing in the text can close."""
+    runs = re.findall(r"`{3,}", text)
+    fence = "`" * (max((len(run) for run in runs), default=2) + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _number(step: int | None) -> str:
+    return "" if step is None else str(step)
+
+
+def _is_link(url: str) -> bool:
+    return re.fullmatch(r"https?://[^\s<>]+", url) is not None
