@@ -25,7 +25,6 @@ from runner.card_metadata import plainer
 
 MOST_FILES = 50  # of one commit
 MOST_BYTES = 20e9
-LOOKS = 3
 # Weights of an earlier upload that this model does not have: a loader might take them for its own.
 _WEIGHTS = re.compile(
     r"(adapter/)?((adapter_|pytorch_)?model(-\d+-of-\d+)?\.(safetensors|bin)(\.index\.json)?"
@@ -79,23 +78,15 @@ def publish(repository: ModelRepository, model: Path, *, private: bool) -> Publi
 
 
 def _send_all(repository: ModelRepository, files: Mapping[str, LocalFile]) -> int:
-    """Send what the hub does not list as it is here, until it does; how many files that were."""
-    sent = 0
-    for _ in range(LOOKS):
-        there = repository.tree()
-        wanted = _differing(files, there)
-        stale = [name for name in there if name not in files and _WEIGHTS.fullmatch(name)]
-        if not wanted and not stale:
-            return sent
-        for batch in _batches(wanted):
-            repository.commit("Upload the trained model", batch)
-        if stale:
-            repository.commit("Delete weights of an earlier model", {}, stale)
-        sent += len(wanted)
-    wrong = _differing(files, repository.tree())
-    if wrong:  # a .gitignore of the repository, or somebody who writes to it too
-        raise NotPublished(_unlike(repository.name, wrong))
-    return sent
+    """Send what the hub does not list as it is here; how many files that were."""
+    there = repository.tree()
+    wanted = _differing(files, there)
+    for batch in _batches(wanted):
+        repository.commit("Upload the trained model", batch)
+    stale = [name for name in there if name not in files and _WEIGHTS.fullmatch(name)]
+    if stale:
+        repository.commit("Delete weights of an earlier model", {}, stale)
+    return len(wanted)
 
 
 def _send_card(repository: ModelRepository, card: LocalFile) -> str:
