@@ -122,33 +122,34 @@ def _what(facts: CardFacts) -> str:
 
 
 def _usage(facts: CardFacts) -> str:
-    if facts.kind == "adapter":
-        load = (
-            "from peft import AutoPeftModelForCausalLM\n\n"
-            f"model = AutoPeftModelForCausalLM.from_pretrained({facts.repository!r})"
-        )
-    else:
-        load = (
-            "from transformers import AutoModelForCausalLM\n\n"
-            f"model = AutoModelForCausalLM.from_pretrained({facts.repository!r})"
-        )
-    return f"from transformers import AutoTokenizer\n{load}\n" + (
-        f"tokenizer = AutoTokenizer.from_pretrained({facts.repository!r})"
+    library = "peft" if facts.kind == "adapter" else "transformers"
+    model = "AutoPeftModelForCausalLM" if facts.kind == "adapter" else "AutoModelForCausalLM"
+    imports = (
+        [f"from {library} import {model}", "from transformers import AutoTokenizer"]
+        if library == "peft"
+        else [f"from transformers import {model}, AutoTokenizer"]
+    )
+    return "\n".join(
+        [
+            *imports,
+            "",
+            f"model = {model}.from_pretrained({facts.repository!r})",
+            f"tokenizer = AutoTokenizer.from_pretrained({facts.repository!r})",
+        ]
     )
 
 
 def _data(datasets: Sequence[Source]) -> str:
     if not datasets:
         return "The task file names none."
-    rows = [
-        (_linked(each), _code(each.revision) if each.revision else _unknown(each), _safe(each.form))
-        for each in datasets
-    ]
-    return _table(("data set", "revision", "format"), rows)
+    rows = [(_linked(each), _revision(each), _safe(each.form)) for each in datasets]
+    return _table(("data set", "version", "format"), rows)
 
 
-def _unknown(source: Source) -> str:
-    return UNKNOWN if source.hub_id else "file of the run"
+def _revision(source: Source) -> str:
+    if source.revision:
+        return f"revision {_code(source.revision)}"
+    return f"revision {UNKNOWN}" if source.hub_id else "from a disk"
 
 
 def _attempts(attempts: Sequence[PastAttempt]) -> str:
@@ -180,9 +181,8 @@ def _ended(attempt: PastAttempt) -> str:
 def _origin(facts: CardFacts) -> dict[str, str]:
     told = facts.told
     where = _code(told.repository) if told.repository else ""
-    revision = _code(facts.base.revision) if facts.base.revision else _unknown(facts.base)
     return {
-        "Base model": f"{_linked(facts.base)}, revision {revision}",
+        "Base model": f"{_linked(facts.base)}, {_revision(facts.base)}",
         "Task file": _code(told.task_file) if told.task_file else "",
         "Repository": where,
         "Commit": _code(told.commit) if told.commit else "",

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pod import events
+from pod.publish.naming import name_base
 from pod.publish.origin import base_of, datasets_of, license_of
 from pod.rundir import RunDir, read_json, replace_text
 from runner.adapt import without_block
@@ -35,12 +36,13 @@ def write_card(
     repository: str,
     environment: Mapping[str, str] = os.environ,
 ) -> str:
-    """Write the card and its picture beside the model; the card's text. What axolotl had written
-    there is replaced.
+    """Write the card and its picture beside the model, and the base's name into it; the card's
+    text. What axolotl had written there is replaced.
     """
     every, _ = events.read(run_dir.events)
     picture = _draw(model / PICTURE, curve_points(every), every, told)
     base = base_of(task, run_dir, told.task_file)
+    name_base(model, base)
     attempt = read_json(run_dir.attempt_file) or {}
     failed = read_json(run_dir.path / "merge.json") or {}
     facts = CardFacts(

@@ -395,6 +395,23 @@ def test_the_licence_is_the_bases_and_its_revision_the_one_that_was_fetched(
     assert "[me/base](https://huggingface.co/me/base), revision `abc123`" in found.text
 
 
+def test_an_adapter_names_its_base_as_everybody_knows_it(hub: Emulator, tmp_path: Path) -> None:
+    """Not the place where the pod had a copy of it, and at the revision that it was trained on."""
+    run_dir = RunDir(tmp_path / "vol" / RUN)
+    run_dir.path.mkdir(parents=True)
+    write_task(run_dir)
+    trained_to_the_end(run_dir, weights="adapter_model.safetensors")
+    own = {"base_model_name_or_path": "/workspace/cache/base", "revision": None, "r": 8}
+    (run_dir.out / "adapter_config.json").write_text(json.dumps(own))
+    fetched = [{"repo": "meta/base", "type": "model", "revision": "abc123"}]
+    (run_dir.path / "fetched.json").write_text(json.dumps(fetched))
+    to_hub(run_dir, hub, tmp_path)
+    found = json.loads((run_dir.path / "model" / "adapter_config.json").read_text())
+    assert found == {"base_model_name_or_path": "meta/base", "revision": "abc123", "r": 8}
+    assert_same(hub, run_dir.path / "model")
+    assert json.loads((run_dir.out / "adapter_config.json").read_text()) == own
+
+
 # Whom it shows what
 
 

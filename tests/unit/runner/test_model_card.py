@@ -66,8 +66,8 @@ def test_a_card_holds_all_that_is_known_of_a_model() -> None:
     }
     for item in (
         "revision `d04e592`",  # of the base model
-        "| [tatsu-lab/alpaca](https://huggingface.co/datasets/tatsu-lab/alpaca) | `abc123` |",
-        "| `data/toy.jsonl` | file of the run | chat_template |",
+        "| [tatsu-lab/alpaca](https://huggingface.co/datasets/tatsu-lab/alpaca) | revision `abc",
+        "| `data/toy.jsonl` | from a disk | chat_template |",
         "axolotl 0.19.0, peft 0.20.0",
         "| **Method** | QLoRA |",
         "| **LoRA rank** | 16 |",
