@@ -8,6 +8,7 @@ from runner.batch import batch_of
 from runner.values import plain_number
 
 FULL = "full fine-tuning"
+TEXT = "text-generation"
 _ROWS = (
     ("Optimizer", "optimizer"),
     ("Learning rate schedule", "lr_scheduler"),
@@ -30,6 +31,15 @@ def method_of(axolotl: Mapping[str, object]) -> str:
     named = {"lora": "LoRA", "qlora": "QLoRA"}.get(adapter, adapter) or FULL
     kind = axolotl.get("rl")
     return f"{str(kind).upper()}, {named}" if kind else named
+
+
+def pipeline_of(axolotl: Mapping[str, object]) -> str:
+    """What such a model does, in the hub's words."""
+    if axolotl.get("reward_model"):
+        return "text-classification"
+    if axolotl.get("process_reward_model"):
+        return "token-classification"
+    return "image-text-to-text" if axolotl.get("processor_type") else TEXT
 
 
 def settings_of(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.card_metadata import is_hub_id, with_metadata
+from runner.card_settings import TEXT
 from runner.notice import dollars
 from runner.provenance import PastAttempt, Provenance
 from runner.rungs import words
@@ -52,6 +53,7 @@ class CardFacts:
     kind: Kind
     method: str
     base: Source
+    pipeline: str = TEXT
     datasets: Sequence[Source] = ()
     license: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -71,7 +73,7 @@ def model_card(facts: CardFacts) -> str:
         f"# {_safe(facts.repository.rpartition('/')[2])}",
         _what(facts),
         f"![Training loss by step]({PICTURE})" if facts.picture else "",
-        f"## Use\n\n{_fenced(_usage(facts), 'python')}",
+        f"## Use\n\n{_fenced(_usage(facts), 'python')}" if facts.pipeline == TEXT else "",
         f"## Results\n\n{_plain_facts(facts.results)}" if facts.results else "",
         f"## Data\n\n{_data(facts.datasets)}",
         f"## Settings\n\n{_plain_facts(facts.settings)}",
@@ -95,7 +97,7 @@ def metadata(facts: CardFacts) -> dict[str, object]:
         **({"datasets": datasets} if datasets else {}),
         **({"license": facts.license} if facts.license else {}),
         "library_name": "peft" if adapter else "transformers",
-        "pipeline_tag": "text-generation",
+        "pipeline_tag": facts.pipeline,
         "tags": ["axolotl", "axolotl-runner", *known],
     }
 

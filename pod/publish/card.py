@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from pod import events
+from pod import events, ledger
 from pod.publish.naming import name_base
 from pod.publish.origin import base_of, datasets_of, license_of
 from pod.rundir import RunDir, read_json, replace_text
 from runner.adapt import without_block
-from runner.card_settings import method_of, settings_of
+from runner.card_settings import method_of, pipeline_of, settings_of
 from runner.curve import CurvePoint, curve_png, curve_points
 from runner.model_card import ADAPTER_FOLDER, PICTURE, CardFacts, Kind, model_card
 from runner.provenance import Provenance
@@ -45,6 +45,7 @@ def write_card(
     name_base(model, base)
     attempt = read_json(run_dir.attempt_file) or {}
     failed = read_json(run_dir.path / "merge.json") or {}
+    batch = _last_batch(run_dir)
     facts = CardFacts(
         repository=repository,
         kind=kind_of(model),
@@ -53,8 +54,12 @@ def write_card(
         datasets=datasets_of(task, run_dir, told.task_file),
         license=license_of(base, environment),
         versions=_versions(environment),
+        pipeline=pipeline_of(task.axolotl),
         settings=settings_of(
-            task.axolotl, overrides=attempt.get("overrides"), factors=attempt.get("factors")
+            task.axolotl,
+            overrides={**attempt.get("overrides", {}), **batch},
+            factors=attempt.get("factors"),
+            processes=batch.get("world_size", 1),
         ),
         results=_results(every),
         hardware=_hardware(),
@@ -73,6 +78,12 @@ def kind_of(model: Path) -> Kind:
     if (model / ADAPTER_FOLDER / "adapter_config.json").is_file():
         return "merged"
     return "adapter" if (model / "adapter_config.json").is_file() else "full"
+
+
+def _last_batch(run_dir: RunDir) -> dict[str, int]:
+    """world_size and the keys of axolotl that made up the last steps, as their checkpoint says."""
+    known = [each.batch for each in ledger.checkpoints(run_dir) if each.batch]
+    return dict(known[-1]) if known else {}
 
 
 def _draw(

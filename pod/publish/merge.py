@@ -43,7 +43,8 @@ def merge(
     """Merge the adapter in `out/` into its base, once; the folder of the merged model.
 
     Raises NotMerged when there is no adapter, when axolotl fails or takes longer than `within`
-    seconds, and when what it wrote is no whole model with all of the adapter in it.
+    seconds, and when what it wrote is no whole model with all of the adapter in it: whatever was
+    wrong, this is all that is raised.
     """
     made = run_dir.path / "merge" / "merged"
     known = read_json(run_dir.path / "merge.json")
@@ -64,9 +65,10 @@ def _once(
             raise NotMerged("the training made no adapter")
         _run(run_dir, made.parent, environment, within)
         _check(run_dir, made)
-    except (NotMerged, OSError) as error:
+    except Exception as error:  # whatever it is: there is an adapter to publish
         shutil.rmtree(made.parent, ignore_errors=True)  # the upload may need the room
-        return {"ok": False, "why": str(error)}
+        why = str(error) if isinstance(error, NotMerged) else f"{type(error).__name__}: {error}"
+        return {"ok": False, "why": why}
     return {"ok": True, "why": ""}
 
 
@@ -87,7 +89,7 @@ def _run(run_dir: RunDir, target: Path, environment: Mapping[str, str], within: 
                 [str(axolotl_env / "bin" / "axolotl"), "merge-lora", str(file)],
                 cwd=root,
                 env=trainer_environment(
-                    {**environment, "AXOLOTL_LOG_LEVEL": "INFO"},  # what is looked for below
+                    {**environment, **_downloads(run_dir), "AXOLOTL_LOG_LEVEL": "INFO"},
                     axolotl_env=axolotl_env,
                     run_dir=run_dir,
                     gpu=bool(gpus_here(environment)),
@@ -101,6 +103,17 @@ def _run(run_dir: RunDir, target: Path, environment: Mapping[str, str], within: 
             raise NotMerged(f"axolotl merge-lora did not end within {within:.0f} s") from None
     if code:
         raise NotMerged(f"axolotl merge-lora ended with code {code}: {_last_line(run_dir)}")
+
+
+def _downloads(run_dir: RunDir) -> dict[str, str]:
+    """Where the base lies already (`fetched.json`): all of a repository is fetched otherwise, its
+    weights in other formats, too.
+    """
+    noted = read_json(run_dir.path / "fetched.json") or {}
+    if not noted.get("cache"):
+        return {}
+    offline = {"HF_HUB_OFFLINE": "1"} if noted.get("offline") else {}
+    return {"HF_HUB_CACHE": str(noted["cache"]), **offline}
 
 
 def _check(run_dir: RunDir, made: Path) -> None:

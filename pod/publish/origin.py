@@ -1,13 +1,13 @@
 """What went into a model: its base and its data sets, at which revisions, under which licence.
 
-Revisions are those that were trained with: what the task file pins, what the pod's downloads wrote
-down (`fetched.json` of the run's folder: a list of {repo, type, revision}), else what the local
-cache of the hub holds. One that nobody knows stays unknown: the hub's newest may be another.
+Revisions are those that were trained with: the commits that the pod's downloads wrote down
+(`fetched.json` of the run's folder: {repos: [{repo, type, revision, …}]}), what the task file pins,
+else what the local cache of the hub holds. One that nobody knows stays unknown: the newest on the
+hub may be another.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import HfHubHTTPError
 
-from pod.rundir import RunDir
+from pod.rundir import RunDir, read_json
 from runner.card_metadata import known_license
 from runner.model_card import Source
 from runner.sources import source_root
@@ -74,9 +74,10 @@ def _source(
 ) -> Source:
     is_data = kind == "dataset"
     local = _is_here(name, run_dir, task_file)
-    revision = str(pinned) if pinned else None
-    if not local and revision is None:
-        revision = _fetched(name, kind, run_dir) or _cached(name, kind)
+    revision = None
+    if not local:
+        asked = str(pinned) if pinned else None
+        revision = _fetched(name, kind, asked, run_dir) or asked or _cached(name, kind)
     return Source(name, "dataset" if is_data else "model", revision, form, local)
 
 
@@ -88,16 +89,19 @@ def _is_here(name: str, run_dir: RunDir, task_file: str) -> bool:
     return any((folder / name).exists() for folder in folders)
 
 
-def _fetched(name: str, kind: str, run_dir: RunDir) -> str | None:
+def _fetched(name: str, kind: str, asked: str | None, run_dir: RunDir) -> str | None:
     try:
-        noted = json.loads((run_dir.path / "fetched.json").read_text(encoding="utf-8"))
+        noted = read_json(run_dir.path / "fetched.json") or {}
     except (OSError, ValueError):
         return None
-    for entry in noted if isinstance(noted, list) else []:
-        if isinstance(entry, dict) and entry.get("repo") == name and entry.get("type") == kind:
-            revision = entry.get("revision")
-            return None if revision is None else str(revision)
-    return None
+    same = [
+        entry
+        for entry in noted.get("repos") or []
+        if (entry.get("repo"), entry.get("type")) == (name, kind)
+    ]
+    asked_so = [entry for entry in same if entry.get("asked") == asked]
+    found = [entry["revision"] for entry in asked_so or same if entry.get("revision")]
+    return str(found[0]) if found else None
 
 
 def _cached(name: str, kind: str) -> str | None:

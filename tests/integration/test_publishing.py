@@ -81,6 +81,16 @@ def write_task(
     run_dir.task_file.write_text(TASK.format(base=base, data=data, more=more))
 
 
+def write_fetched(run_dir: RunDir, base: str) -> None:
+    """What the downloads of the pod leave."""
+    repos = [
+        {"repo": base, "type": "dataset", "revision": "fff", "asked": None},
+        {"repo": base, "type": "model", "revision": "other", "asked": "v2"},
+        {"repo": base, "type": "model", "revision": "abc123", "asked": None},
+    ]
+    write_json(run_dir.path / "fetched.json", {"cache": "/c", "offline": True, "repos": repos})
+
+
 @contextlib.contextmanager
 def unlearnt() -> Iterator[None]:
     """What a process learns of secrets it knows to its end; tests share one."""
@@ -387,8 +397,7 @@ def test_the_licence_is_the_bases_and_its_revision_the_one_that_was_fetched(
     card = b"---\nlicense: mit\n---\n# Base\n"
     api.upload_file(path_or_fileobj=card, path_in_repo=CARD, repo_id="me/base")
     write_task(run_dir, base="me/base")
-    fetched = [{"repo": "me/base", "type": "model", "revision": "abc123"}]
-    (run_dir.path / "fetched.json").write_text(json.dumps(fetched))
+    write_fetched(run_dir, "me/base")
     to_hub(run_dir, hub, tmp_path)
     found = ModelCard.load(run_dir.path / "model" / CARD)
     assert found.data.license == "mit"
@@ -403,8 +412,7 @@ def test_an_adapter_names_its_base_as_everybody_knows_it(hub: Emulator, tmp_path
     trained_to_the_end(run_dir, weights="adapter_model.safetensors")
     own = {"base_model_name_or_path": "/workspace/cache/base", "revision": None, "r": 8}
     (run_dir.out / "adapter_config.json").write_text(json.dumps(own))
-    fetched = [{"repo": "meta/base", "type": "model", "revision": "abc123"}]
-    (run_dir.path / "fetched.json").write_text(json.dumps(fetched))
+    write_fetched(run_dir, "meta/base")
     to_hub(run_dir, hub, tmp_path)
     found = json.loads((run_dir.path / "model" / "adapter_config.json").read_text())
     assert found == {"base_model_name_or_path": "meta/base", "revision": "abc123", "r": 8}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pod.publish.merge import NotMerged, merge
-from pod.rundir import RunDir, read_json
+from pod.rundir import RunDir, read_json, write_json
 from tests.checkpoints import safetensors
 
 SAYS_SO = 'echo "[INFO] Applied LoRA to 2/9 tensors"'
@@ -89,6 +89,20 @@ def test_what_has_failed_once_is_not_tried_again(run_dir: RunDir) -> None:
     with pytest.raises(NotMerged, match="code 1"):
         merge(run_dir, environment(run_dir, f"{WRITES}\n{SAYS_SO}"))
     assert not (run_dir.path / "called").exists()
+
+
+def test_the_base_is_read_where_it_was_fetched(run_dir: RunDir) -> None:
+    """The whole repository would be fetched otherwise."""
+    write_json(run_dir.path / "fetched.json", {"cache": "/volume/hub", "offline": True})
+    script = f'{WRITES}\n{SAYS_SO}\necho "$HF_HUB_CACHE $HF_HUB_OFFLINE"'
+    merge(run_dir, environment(run_dir, script))
+    assert "/volume/hub 1" in (run_dir.path / "merge.log").read_text()
+
+
+def test_whatever_is_wrong_there_is_an_adapter_to_publish(run_dir: RunDir) -> None:
+    """Here a variable of the pod is missing."""
+    with pytest.raises(NotMerged, match="KeyError: 'AXR_AXOLOTL_ENV'"):
+        merge(run_dir, {})
 
 
 def test_a_full_model_has_nothing_to_merge(run_dir: RunDir) -> None:

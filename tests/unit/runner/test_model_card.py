@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from huggingface_hub import ModelCard
 
-from runner.card_settings import settings_of
+from runner.card_settings import pipeline_of, settings_of
 from runner.model_card import PICTURE, CardFacts, Source, model_card
 from runner.provenance import PastAttempt, Provenance, UsedPod, from_plain
 
@@ -125,6 +125,31 @@ def test_the_kind_of_a_model_decides_how_it_is_loaded(
     assert card.data.library_name == library
     assert card.data.to_dict()["base_model_relation"] == relation
     assert words in card.text
+
+
+@pytest.mark.parametrize(
+    ("keys", "pipeline"),
+    [
+        ({}, "text-generation"),
+        ({"reward_model": True}, "text-classification"),
+        ({"process_reward_model": True}, "token-classification"),
+        ({"processor_type": "AutoProcessor"}, "image-text-to-text"),
+    ],
+)
+def test_what_a_model_is_for_follows_from_its_training(
+    keys: dict[str, object], pipeline: str
+) -> None:
+    """How others are loaded nobody is told wrongly."""
+    card = ModelCard(model_card(replace(FACTS, pipeline=pipeline_of(keys))))
+    assert card.data.pipeline_tag == pipeline
+    assert ("from_pretrained" in card.text) == (pipeline == "text-generation")
+
+
+def test_several_gpus_share_a_batch() -> None:
+    """As the last checkpoint says that it was, not as the task file asked."""
+    batch = {"micro_batch_size": 2, "gradient_accumulation_steps": 3}
+    found = settings_of({"micro_batch_size": 8}, overrides=batch, processes=4)
+    assert found["Batch"] == "24 rows (2 rows × 3 accumulated × 4 GPUs)"
 
 
 def test_a_merge_that_failed_is_said() -> None:
