@@ -9,10 +9,11 @@ Not covered: what the model is for, and where it fails. Nobody but its author ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from runner.card_markdown import code, facts_table, fenced, plain_facts_table, safe, table
 from runner.card_metadata import is_hub_id, with_metadata
 from runner.card_settings import TEXT
 from runner.notice import dollars
@@ -70,15 +71,15 @@ def model_card(facts: CardFacts) -> str:
     """The card, with its metadata at the top."""
     told = facts.told
     parts = [
-        f"# {_safe(facts.repository.rpartition('/')[2])}",
+        f"# {safe(facts.repository.rpartition('/')[2])}",
         _what(facts),
         f"![Training loss by step]({PICTURE})" if facts.picture else "",
-        f"## Use\n\n{_fenced(_usage(facts), 'python')}" if facts.pipeline == TEXT else "",
-        f"## Results\n\n{_plain_facts(facts.results)}" if facts.results else "",
+        f"## Use\n\n{fenced(_usage(facts), 'python')}" if facts.pipeline == TEXT else "",
+        f"## Results\n\n{plain_facts_table(facts.results)}" if facts.results else "",
         f"## Data\n\n{_data(facts.datasets)}",
-        f"## Settings\n\n{_plain_facts(facts.settings)}",
+        f"## Settings\n\n{plain_facts_table(facts.settings)}",
         _attempts(told.attempts),
-        f"## Where it comes from\n\n{_facts(_origin(facts))}",
+        f"## Where it comes from\n\n{facts_table(_origin(facts))}",
         _task_file(facts),
     ]
     text = "\n\n".join(part for part in parts if part) + "\n"
@@ -119,7 +120,7 @@ def _what(facts: CardFacts) -> str:
     if facts.kind == "merged":
         said += f" The adapter alone is in `{ADAPTER_FOLDER}/`."
     if facts.merge_failed:
-        said += f" It was to be merged into its base, which failed: {_safe(facts.merge_failed)}"
+        said += f" It was to be merged into its base, which failed: {safe(facts.merge_failed)}"
     return said
 
 
@@ -144,13 +145,13 @@ def _usage(facts: CardFacts) -> str:
 def _data(datasets: Sequence[Source]) -> str:
     if not datasets:
         return "The task file names none."
-    rows = [(_linked(each), _revision(each), _safe(each.form)) for each in datasets]
-    return _table(("data set", "version", "format"), rows)
+    rows = [(_linked(each), _revision(each), safe(each.form)) for each in datasets]
+    return table(("data set", "version", "format"), rows)
 
 
 def _revision(source: Source) -> str:
     if source.revision:
-        return f"revision {_code(source.revision)}"
+        return f"revision {code(source.revision)}"
     return f"revision {UNKNOWN}" if source.hub_id else "from a disk"
 
 
@@ -161,14 +162,14 @@ def _attempts(attempts: Sequence[PastAttempt]) -> str:
         (
             str(each.n),
             "the start" if not each.from_checkpoint else f"checkpoint {each.from_checkpoint}",
-            "nothing" if each.rung is None else _safe(words(each.rung)),
+            "nothing" if each.rung is None else safe(words(each.rung)),
             f"{_number(each.first_step)}–{_number(each.last_step)}",
             _ended(each),
         )
         for each in attempts
     ]
     columns = ("attempt", "began at", "what was changed", "steps", "how it ended")
-    return f"## Attempts\n\n{_table(columns, rows)}"
+    return f"## Attempts\n\n{table(columns, rows)}"
 
 
 def _ended(attempt: PastAttempt) -> str:
@@ -177,78 +178,43 @@ def _ended(attempt: PastAttempt) -> str:
         said += f" at step {attempt.alarm_step}"
         if attempt.onset_step not in (None, attempt.alarm_step):
             said += f", since step {attempt.onset_step}"
-    return _safe(f"{said}: {attempt.reason}" if attempt.reason else said)
+    return safe(f"{said}: {attempt.reason}" if attempt.reason else said)
 
 
 def _origin(facts: CardFacts) -> dict[str, str]:
     told = facts.told
-    where = _code(told.repository) if told.repository else ""
+    where = code(told.repository) if told.repository else ""
     return {
         "Base model": f"{_linked(facts.base)}, {_revision(facts.base)}",
-        "Task file": _code(told.task_file) if told.task_file else "",
+        "Task file": code(told.task_file) if told.task_file else "",
         "Repository": where,
-        "Commit": _code(told.commit) if told.commit else "",
-        "Run": _code(told.run) if told.run else "",
-        "Software": ", ".join(f"{_safe(name)} {_safe(v)}" for name, v in facts.versions.items()),
-        "Hardware": _safe(facts.hardware),
+        "Commit": code(told.commit) if told.commit else "",
+        "Run": code(told.run) if told.run else "",
+        "Software": ", ".join(f"{safe(name)} {safe(v)}" for name, v in facts.versions.items()),
+        "Hardware": safe(facts.hardware),
         "Pods": "; ".join(
-            f"{_safe(pod.cloud)}{f' ({_safe(pod.place)})' if pod.place else ''}, "
+            f"{safe(pod.cloud)}{f' ({safe(pod.place)})' if pod.place else ''}, "
             f"{pod.hours:.2f} h, {dollars(pod.cost_usd)}"
             for pod in told.pods
         ),
         "Cost": "" if told.cost_usd is None else f"{dollars(told.cost_usd)} up to the upload",
-        **{_safe(name): f"<{url}>" for name, url in (told.links or {}).items() if _is_link(url)},
+        **{safe(name): f"<{url}>" for name, url in (told.links or {}).items() if _is_link(url)},
     }
 
 
 def _task_file(facts: CardFacts) -> str:
     if not facts.task_text.strip():
         return ""
-    block = _fenced(facts.task_text.strip("\n"), "yaml")
+    block = fenced(facts.task_text.strip("\n"), "yaml")
     summary = "<summary>what axolotl was given, as it was written</summary>"
     return f"## Task file\n\n<details>\n{summary}\n\n{block}\n\n</details>"
 
 
-# Markdown
-
-
 def _linked(source: Source) -> str:
     if source.hub_id is None:
-        return _code(source.name)
+        return code(source.name)
     place = "datasets/" if source.kind == "dataset" else ""
     return f"[{source.name}](https://huggingface.co/{place}{source.name})"
-
-
-def _facts(facts: Mapping[str, str]) -> str:
-    return _table(("", ""), [(f"**{name}**", value) for name, value in facts.items() if value])
-
-
-def _plain_facts(facts: Mapping[str, str]) -> str:
-    return _facts({name: _safe(value) for name, value in facts.items()})
-
-
-def _table(columns: Iterable[str], rows: Iterable[Sequence[str]]) -> str:
-    head = [*columns]
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _safe(text: str) -> str:
-    """One line that opens no cell, no tag and no code."""
-    flat = " ".join(str(text).split())
-    return re.sub(r"([|<>`\\])", r"\\\1", flat)
-
-
-def _code(text: str) -> str:
-    flat = " ".join(str(text).split()).replace("`", "'").replace("|", "\\|")
-    return f"`{flat}`"
-
-
-def _fenced(text: str, language: str) -> str:
-    """A code block that nothing in the text can close."""
-    runs = re.findall(r"`{3,}", text)
-    fence = "`" * (max((len(run) for run in runs), default=2) + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _number(step: int | None) -> str:
