@@ -107,7 +107,8 @@ class PodOrder:
 class PodStatus:
     """One look at a pod; None is unknown, never zero.
 
-    Percentages 0–100, memory in bytes, uptime in seconds.
+    Percentages 0–100, memory in bytes, uptime in seconds. `ssh` is a command that opens a shell in
+    the pod, for whoever has a key there.
     """
 
     phase: PodPhase
@@ -118,6 +119,7 @@ class PodStatus:
     vram_bytes: int | None = None
     ram_percent: float | None = None
     vram_percent: float | None = None
+    ssh: str | None = None
 
 
 @dataclass(frozen=True)

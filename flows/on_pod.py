@@ -28,13 +28,13 @@ from tasks.guarding import must_be_guarded
 from tasks.phase_label import PhaseLabel
 from tasks.pod_run import alive, is_cancelling
 from tasks.progress import Progress
+from tasks.publishing import gather_model, merge_adapter, upload
 from tasks.safety import bring_to_safety, tell_only_copy
 from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
 from tasks.stopping import SAVED_FIRST, AskedToStop
 from tasks.storing import bring_checkpoints, start_mirror, tending, wait_until_stored
 from tasks.trainer import Plan, follow_trainer, start_or_attach
-from tasks.upload import gather_model, upload
 
 # Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk
 # before.
@@ -115,13 +115,21 @@ def train(
 
 
 @flow(name="publish", log_prints=True)
-def publish(run: str, repository: str | None = None) -> State[Any]:
+def publish(
+    run: str, repository: str | None = None, told: dict[str, Any] | None = None
+) -> State[Any]:
     """Gather the final weights and upload them when the task file names a hub repository, else see
     that they outlive the pod.
+
+    Args:
+        run: id of the run.
+        repository: where to on the hub.
+        told: where the model comes from, for its card (runner.provenance).
     """
     with alive(run) as folder:
         try:
-            published = upload(gather_model(folder), repository)
+            gather_model(folder, merge_adapter(folder))
+            published = upload(folder, repository, told)
         except Exception as failed:  # whatever it is: the model must not go with the pod
             log().exception("The model could not be published")
             return Failed(name="Crash", message=f"{failed}; {_bring_to_safety(folder, run)}")

@@ -72,7 +72,7 @@ def _weights_flaw(checkpoint: Path) -> str | None:
         return "the weights are missing"
     for name in _INDEXES:
         for tensor, shard in _weight_map(checkpoint / name).items():
-            header = _safetensors_header(checkpoint / shard)
+            header = safetensors_header(checkpoint / shard)
             if header is not None and tensor not in header:
                 return f"{shard} lacks {tensor}"
     return None
@@ -108,7 +108,7 @@ def _shards(index: Path) -> list[str]:
     return sorted(set(_weight_map(index).values()))
 
 
-def _safetensors_header(path: Path) -> dict[str, Any] | None:
+def safetensors_header(path: Path) -> dict[str, Any] | None:
     """The header (8 bytes of length, then JSON), None when it is cut off or no header."""
     if path.suffix != ".safetensors" or not path.is_file():
         return None
@@ -129,7 +129,7 @@ def _safetensors_header(path: Path) -> dict[str, Any] | None:
 
 def _is_whole_safetensors(path: Path) -> bool:
     """The header names the end of the last tensor."""
-    header = _safetensors_header(path)
+    header = safetensors_header(path)
     if header is None:
         return False
     with path.open("rb") as file:

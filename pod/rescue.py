@@ -26,8 +26,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pod import events, ledger, verdict
-from pod.integrity import weight_files
+from pod import events, ledger
+from pod.completed import why_not_complete
 from pod.rundir import RunDir
 from pod.store import manifest
 from pod.store.contents import Contents
@@ -38,7 +38,6 @@ from pod.store.places import Place, StoreError, open_place
 from pod.store.turn import without_mirror
 from runner.taskfile import TaskFile, parse_task_file
 
-TAIL_BYTES = 64 * 1024
 # Beside a model in `out/`: what one loads or shares has no checkpoints and no trainer's state.
 LEFT_OUT = ("debug.log", "trainer_state.json", "training_args.bin")
 
@@ -87,7 +86,7 @@ def find_best(run_dir: RunDir) -> Best:
     every, _ = events.read(run_dir.events)
     attempt = max((event["attempt"] for event in every), default=0)
     model = _files(run_dir.path / "model")
-    if not model and _is_complete(run_dir, every, attempt):
+    if not model and why_not_complete(run_dir) is None:
         model = _files(run_dir.out)
     return Best(model, _best_checkpoint(run_dir, every, attempt))
 
@@ -162,20 +161,6 @@ def _best_checkpoint(
     return None if described is None else (picked.path, described)
 
 
-def _is_complete(run_dir: RunDir, every: list[events.Event], attempt: int) -> bool:
-    if not run_dir.out.is_dir() or not weight_files(run_dir.out):
-        return False
-    judged = verdict.judge(
-        [event for event in every if event["attempt"] == attempt],
-        attempt=attempt,
-        alive=False,
-        exit_code=None,
-        log_tail=_tail(run_dir.trainer_log),
-        out=run_dir.out,
-    )
-    return judged is not None and judged.outcome == "completed"
-
-
 def _files(folder: Path) -> dict[str, Path]:
     """The files of a model by their names inside its folder."""
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
@@ -201,15 +186,6 @@ def _task(run_dir: RunDir) -> TaskFile | None:
     except FileNotFoundError:
         return None
     return parse_task_file(text, run_dir.task_file.name)
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def main() -> None:

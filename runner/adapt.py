@@ -87,6 +87,14 @@ def adapt(
     return Adaptation(text, changes, cadence_warnings(task, planned=planned))
 
 
+def without_block(task: TaskFile) -> str:
+    """The task file as its author wrote it, paths and comments too, but for our block."""
+    data = construct(task.source)
+    assert isinstance(data, dict), "a TaskFile's source is a mapping"
+    changes = tuple(Remove(key, comments=True) for key in NAMES if key in data)
+    return _rewritten(task.source, changed(data, changes), changes) if changes else task.text
+
+
 def _rewritten(source: Source, wanted: dict[str, object], changes: Sequence[Change]) -> str:
     """The text changed by spans, kept only if it reads back as what it must mean.
 

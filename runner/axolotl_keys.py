@@ -159,6 +159,16 @@ def misplaced_keys(axolotl: Mapping[str, object], source: Source) -> Iterator[Fi
             yield warn("misplaced", message, hint, key=key, at=source.place((key,)))
 
 
+def nothing_to_merge(
+    axolotl: Mapping[str, object], settings: RunnerSettings | None, source: Source
+) -> Iterator[Finding]:
+    """A warning for `merge` where the training makes no adapter."""
+    if settings is not None and settings.merge and not axolotl.get("adapter"):
+        at = next((at for name in NAMES if (at := source.place((name, "merge"))) != (1, 1)), (1, 1))
+        message = "merge: without `adapter` the whole model is trained, and nothing is merged"
+        yield warn("nothing-to-merge", message, "remove it", key="merge", at=at)
+
+
 def _looks_like_ours(name: str, value: object) -> bool:
     if not isinstance(value, MappingNode):
         return False

@@ -66,6 +66,19 @@ def scrub_plain(value: Plain, environment: Mapping[str, str] = os.environ) -> Pl
     return value
 
 
+def overwrite(data: bytes, environment: Mapping[str, str] = os.environ) -> bytes:
+    """The bytes with each secret's value overwritten by x: for files that must keep their places.
+
+    Only known values are found, not what merely has a secret's form.
+    """
+    found = _replacements(frozenset(known(environment).items()))
+    for value, _, _ in found.values:
+        form = value.encode("utf-8", errors="surrogateescape")
+        if form in data:
+            data = data.replace(form, b"x" * len(form))
+    return data
+
+
 def scrub_file(path: Path, environment: Mapping[str, str] = os.environ) -> bool:
     """Scrub a text file in its place, by rename; True when something was in it."""
     text = path.read_bytes().decode("utf-8", errors="surrogateescape")

@@ -195,8 +195,9 @@ class RunnerSettings(Block):
 
     Money is in USD, `max_bid_per_gpu` and `max_price_per_hour` are per hour, the timers are in
     seconds. `gpu_count`: the batch is meant for the first of several, the others are tried in order
-    where no cloud has it. Fields below the line are the proof of concept's; README says what each
-    does here.
+    where no cloud has it. `merge`: publish an adapter merged into its base. `hub_private_repo`: a
+    repository that is made for the model is private. Fields below the line are the proof of
+    concept's; README says what each does here.
     """
 
     cloud: Annotated[
@@ -212,6 +213,8 @@ class RunnerSettings(Block):
     idle_minutes: Positive = 15.0
     one_shot: Flag = True
     checkpoint_store: Annotated[str, BeforeValidator(pattern(STORE, STORE_WORDS))] | None = None
+    merge: Flag = False
+    hub_private_repo: Flag = True
     spike: Annotated[SpikeSettings, BeforeValidator(switch)] = Field(default_factory=SpikeSettings)
     resume: Annotated[ResumeSettings, BeforeValidator(switch)] = Field(
         default_factory=ResumeSettings

@@ -18,6 +18,7 @@ from runner.axolotl_keys import (
     apply_watchdog,
     misplaced_keys,
     misread_words,
+    nothing_to_merge,
     odd_keys,
     refused_keys,
 )
@@ -127,6 +128,7 @@ def _checked(
     settings = settings_of(block, source)
     findings = [*wrong, *block.findings, *odd_keys(source), *refused_keys(axolotl, source)]
     findings += [*misread_words(axolotl, source), *misplaced_keys(axolotl, source)]
+    findings += [*nothing_to_merge(axolotl, settings, source)]
     findings += _axolotl_duplicates(source, entries)
     return settings, findings
 

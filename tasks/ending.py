@@ -21,6 +21,7 @@ from runner.errors import Outcome, RunEnded, state_name
 from runner.locks import hold
 from runner.secrets import scrub, scrub_file
 from tasks.api import API_AWAY, ApiLost
+from tasks.keeping import KEPT, kept_words
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock
@@ -77,7 +78,9 @@ def finish(
         run.id, {"outcome": end.outcome, "reason": end.reason, "published": end.published or ""}
     )
     if _keeps_pod(run, end):
-        log().warning("one_shot: false keeps the pod; its limits of time and money still hold")
+        if KEPT not in end.reason and (words := kept_words(run)):
+            end = replace(end, reason=f"{end.reason}; {words}")
+            remember(run.id, {"reason": end.reason})
     else:
         if end.outcome in SAVED_FIRST:
             save_first(run, end.outcome)

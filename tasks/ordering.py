@@ -62,7 +62,7 @@ def pod_order(
         volume_path=volume_path(settings),
         network_volume=settings.network_volume,
         ports=tuple(settings.ports),
-        ssh=settings.ssh,
+        ssh=settings.ssh or not settings.one_shot,  # what is kept is kept to look into
         jupyter=settings.jupyter and not settings.one_shot,
         template=settings.template_id,
         registry=registry_login(settings, granted(named_secrets(settings))),

@@ -137,6 +137,7 @@ def remember_pod(
         "loading_per_hour": pod.loading_per_hour if idle is None else idle,
         "loading_until": known.get("loading_until"),
         "has_run": known.get("has_run", False),
+        "place": known.get("place") or pod.place,
     }
     remember(pod.run, {f"pod.{pod.id}": json.dumps(bill)})
 
@@ -155,7 +156,8 @@ def remember_loading(pod: Pod, until: datetime | None, *, has_run: bool = False)
 
 def pods_of(facts: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """The pods in a run's facts: id → cloud, created, terminated, price_per_hour and, as a part of
-    it, volume_per_hour; loading_until (None if never seen so) at loading_per_hour, and has_run.
+    it, volume_per_hour; loading_until (None if never seen so) at loading_per_hour, has_run, and the
+    place, which is its kind of machine.
     """
     return {
         key.removeprefix("pod."): json.loads(value)

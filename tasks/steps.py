@@ -19,6 +19,7 @@ from tasks.children import follow, start_child
 from tasks.limits import PUBLISHING_TAKES
 from tasks.losing import give_up, give_up_model, is_on_another_pod
 from tasks.monitor import Monitor
+from tasks.provenance import provenance
 from tasks.provision import find_pod, provision
 from tasks.retrying import patiently
 from tasks.run import Order, Run
@@ -110,7 +111,7 @@ def _find(run: Run, order: Order) -> Pod | None:
 
 
 def _publish(run: Run, order: Order, pod: Pod) -> State[object]:
-    parameters = {"run": run.id, "repository": order.hub_repository}
+    parameters = {"run": run.id, "repository": order.hub_repository, "told": provenance(run)}
     child = start_child(run.id, "publish", _number(run), parameters)
     with timed(run.id, "publish"):
         return follow(child, Monitor(run, order, pod, spare=PUBLISHING_TAKES))

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pod import events, ledger
 from pod.rundir import RunDir, write_json
@@ -43,6 +44,25 @@ def train(
         events.append(run_dir.events, "step", attempt, step, loss=1.0 / step)
         if step % every == 0:
             make_checkpoint(run_dir, step, attempt=attempt, size=size)
+
+
+def trained_to_the_end(
+    run_dir: RunDir,
+    step: int = 20,
+    *,
+    gathered: bool = False,
+    weights: str = "model.safetensors",
+    size: int = 64,
+) -> None:
+    """A training that is complete, its model not yet published."""
+    train(run_dir, range(1, step + 1))
+    folder = run_dir.path / "model" if gathered else run_dir.out
+    folder.mkdir(exist_ok=True)
+    for name in ("config.json", "trainer_state.json"):
+        (folder / name).write_text("{}")
+    (folder / weights).write_bytes(safetensors(bytes(range(256)) * (size // 256) or bytes(size)))
+    facts: dict[str, Any] = {"finished": True, "files": [weights]}
+    events.append(run_dir.events, "end", 1, step, **facts)
 
 
 def rotate(run_dir: RunDir, *, limit: int) -> None:

@@ -239,7 +239,15 @@ def _status(found: Json) -> PodStatus:
         gpu_percent=_mean([gpu.get("util") for gpu in gpus]),
         ram_percent=(runtime.get("memory") or _NOTHING).get("util"),
         vram_percent=_mean([gpu.get("memoryUtil") for gpu in gpus]),
+        ssh=_ssh(found) if phase is PodPhase.RUNNING else None,
     )
+
+
+def _ssh(found: Json) -> str | None:
+    """The pod's own port where 22/tcp is open: RunPod's proxy has an interactive shell only."""
+    ways = found.get("ssh") or _NOTHING
+    way = ways.get("direct") or ways.get("proxy") or _NOTHING
+    return way.get("command")
 
 
 def _mean(values: list[float | None]) -> float | None:

@@ -3,17 +3,11 @@
 A checkpoint goes up as one commit, with its manifest and whatever is dropped for it: the hub allows
 few commits an hour. What is deleted from a branch still counts as storage there, so `tidy` deletes
 for good the large files under its prefix that no file of the branch holds any more.
-
-The plain HTTP transfer is meant: start this process with HF_HUB_DISABLE_XET=1 (tasks/storing.py
-does). hf-xet takes many threads from the trainer, and its transfers are known to stand still.
-Without it a single file may have 50 GB.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, set_client_factory
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import (
     HfHubHTTPError,
     LocalEntryNotFoundError,
@@ -29,16 +23,11 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils.tqdm import disable_progress_bars
 
+from pod.hub_calls import BUSY, patiently, root, set_up_library, words_of
 from pod.store.places import Changed, Source, StoreError
 
-TRIES = 5
-WAIT_S = 2.0  # before the second try; doubled for each further one
-MOST_WAIT_S = 120.0
-STALL_S = 60.0  # the library's own default is to wait for ever
 THREADS = 2
-BUSY = (408, 409, 412, 429, 500, 502, 503, 504)
 
 T = TypeVar("T")
 
@@ -56,7 +45,7 @@ class HubPlace:
             token=environment.get("HF_TOKEN") or False,
             library_name="axolotl-runner",
         )
-        _set_up_library()
+        set_up_library()
 
     def check(self) -> None:
         """Make the repository; raises StoreError when the token is missing, wrong or read-only."""
@@ -164,15 +153,7 @@ class HubPlace:
         return [entry for entry in entries if isinstance(entry, RepoFile)]
 
     def _try(self, call: Callable[[], T]) -> T:
-        """Again after a while when the hub is busy or away; it says for how long, mostly."""
-        for left in reversed(range(TRIES)):
-            try:
-                return call()
-            except (HfHubHTTPError, httpx2.TransportError, OSError, RuntimeError) as error:
-                if not left or not _is_passing(error):
-                    raise
-                self._sleep(_wait_of(error, WAIT_S * 2 ** (TRIES - 1 - left)))
-        raise AssertionError("the last try returns or raises")
+        return patiently(call, sleep=self._sleep)
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -182,7 +163,7 @@ class HubPlace:
         except (StoreError, KeyError):
             raise
         except LocalEntryNotFoundError as error:  # what a download says when the hub is away
-            raise StoreError(f"{where}: can't {what}: {_root(error)}") from error
+            raise StoreError(f"{where}: can't {what}: {root(error)}") from error
         except FileNotFoundError:
             raise
         except HfHubHTTPError as error:
@@ -193,40 +174,6 @@ class HubPlace:
                 403: "; HF_TOKEN needs write access there, or name another repository",
                 404: "; there is no such repository, or HF_TOKEN does not open it",
             }.get(status, "")
-            message = " ".join((error.server_message or str(error)).split())[:200]
-            raise StoreError(f"{where}: can't {what}: {status} {message}{advice}") from error
+            raise StoreError(f"{where}: can't {what}: {words_of(error)}{advice}") from error
         except (httpx2.HTTPError, OSError, RuntimeError, ValueError) as error:
-            raise StoreError(f"{where}: can't {what}: {_root(error)}") from error
-
-
-@functools.cache
-def _set_up_library() -> None:
-    disable_progress_bars()
-    set_client_factory(lambda: httpx2.Client(follow_redirects=True, timeout=STALL_S))
-
-
-def _root(error: BaseException) -> str:
-    """The innermost cause: the library wraps what a thread of its met."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
-
-
-def _is_passing(error: BaseException) -> bool:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, HfHubHTTPError):
-            return cause.response.status_code in BUSY
-        if isinstance(cause, Changed):
-            return False
-        if isinstance(cause, httpx2.TransportError):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return isinstance(error, OSError) and "Consistency check failed" in str(error)
-
-
-def _wait_of(error: BaseException, usual: float) -> float:
-    response = getattr(error, "response", None)
-    given = response.headers.get("Retry-After", "") if response is not None else ""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*", given)
-    return min(float(found[1]), MOST_WAIT_S) if found else usual
+            raise StoreError(f"{where}: can't {what}: {root(error)}") from error

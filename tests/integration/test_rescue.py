@@ -21,11 +21,18 @@ from pod.store.places import open_place
 from pod.store.restore import restore
 from runner.locks import is_free
 from tasks.storing import start_mirror
-from tests.checkpoints import safetensors
 from tests.emulators.hub import Emulator, running
 from tests.emulators.hub.testing import environment, files, use_here
 from tests.emulators.testing import until
-from tests.stores import RUN, make_checkpoint, mirror, settle, stored_steps, train
+from tests.stores import (
+    RUN,
+    make_checkpoint,
+    mirror,
+    settle,
+    stored_steps,
+    train,
+    trained_to_the_end,
+)
 
 REPO = f"me/axr-rescue-{RUN}"
 TASK = (
@@ -50,18 +57,6 @@ def task(run_dir: RunDir, more: str = "", **ours: str) -> None:
     """The task file on the pod."""
     block = "".join(f", {key}: {value}" for key, value in ours.items())
     run_dir.task_file.write_text(TASK.format(more=more, ours=block))
-
-
-def trained_to_the_end(run_dir: RunDir, step: int = 20, *, gathered: bool = False) -> None:
-    """A training that is complete, its model not yet published."""
-    train(run_dir, range(1, step + 1))
-    folder = run_dir.path / "model" if gathered else run_dir.out
-    folder.mkdir(exist_ok=True)
-    for name in ("config.json", "trainer_state.json"):
-        (folder / name).write_text("{}")
-    (folder / "model.safetensors").write_bytes(safetensors())
-    facts: dict[str, Any] = {"finished": True, "files": ["model.safetensors"]}
-    events.append(run_dir.events, "end", 1, step, **facts)
 
 
 def save(run_dir: RunDir, hub: Emulator, home: Path, token: str = "hf_write", **more: str) -> str:

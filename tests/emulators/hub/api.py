@@ -6,10 +6,9 @@ import io
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-import yaml
-
 from tests.emulators.hub import commits
 from tests.emulators.hub.account import Token
+from tests.emulators.hub.cards import errors_of
 from tests.emulators.hub.handler import Handler
 from tests.emulators.hub.problems import Refused, no_entry
 from tests.emulators.hub.repository import Commit, Repository, iso
@@ -178,13 +177,9 @@ class Api(Handler):
         self.answer(items[first : first + most], headers=headers)
 
     def _validate(self, asked: dict[str, Any]) -> None:
-        text = str(asked.get("content", ""))
-        card = text.split("---")[1] if text.startswith("---") and text.count("---") > 1 else ""
-        try:
-            yaml.safe_load(card)
-        except yaml.YAMLError as error:
-            found = {"errors": [{"message": str(error)}], "warnings": []}
-            raise Refused(400, "invalid metadata", body=dict(found)) from error
+        if errors := errors_of(str(asked.get("content", ""))):
+            found: dict[str, object] = {"errors": [{"message": e} for e in errors], "warnings": []}
+            raise Refused(400, "invalid metadata", body=found)
         self.answer({"errors": [], "warnings": []})
 
     def _repo(self, repo_id: str, *, write: bool = False) -> Repository:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any
 
+from tests.emulators.hub.cards import errors_of
 from tests.emulators.hub.problems import Refused
 from tests.emulators.hub.repository import (
     LFS_SUFFIXES,
@@ -81,6 +82,8 @@ def _add(repo: Repository, tree: dict[str, Entry], value: dict[str, Any]) -> Non
         raise Refused(
             400, f"Your push was rejected: {path} is larger than 10 MiB and needs git-lfs"
         )
+    if path == "README.md" and (errors := errors_of(content.decode("utf-8", "replace"))):
+        raise Refused(400, f"Invalid metadata in README.md. {'; '.join(errors)}")
     _put(tree, path, Entry(len(content), content))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from tests.emulators.hub.cards import metadata_of
 from tests.emulators.hub.problems import Refused, no_entry
 
 # fmt: off
@@ -166,7 +167,10 @@ class Repository:
                 if entry.lfs:
                     sibling["lfs"] = {**entry.lfs, "sha256": entry.sha256}
             siblings.append(sibling)
+        card = commit.tree.get("README.md")
+        text = card.content.decode() if card is not None and card.content else ""
         return {
+            "cardData": metadata_of(text),
             "_id": git_hash(self.id.encode())[:24],
             "id": self.id,
             "modelId": self.id,

@@ -39,3 +39,14 @@ def files(hub: Emulator, repo: str) -> dict[str, dict[str, Any]]:
     found = dict(hub.state["repos"][repo]["files"])
     found.pop(".gitattributes")
     return found
+
+
+def received(hub: Emulator, repo: str) -> dict[str, bytes]:
+    """The content of every file of every commit that the hub took, by `commit/name`."""
+    return {
+        f"{number}/{name}": entry.content
+        if entry.content is not None
+        else hub.storage.blob(str(entry.sha256)).read_bytes()
+        for number, commit in enumerate(hub.accounts.repos[repo].commits)
+        for name, entry in commit.tree.items()
+    }

@@ -256,6 +256,19 @@ def test_telemetry_is_in_percent() -> None:
         assert (status.cpu_percent, status.ram_percent) == (12, 33)
 
 
+@pytest.mark.parametrize(
+    ("ports", "words"), [((), "@ssh.runpod.io -p 22"), (("22/tcp",), "ssh root@127.0.0.1 -p ")]
+)
+def test_a_running_pod_shows_the_way_in(ports: tuple[str, ...], words: str) -> None:
+    """Its own port where that is open, for only that copies files; nothing before it runs."""
+    with rented() as it:
+        pod = it.cloud.create(order(ssh=True, ports=ports))
+        assert it.cloud.status(pod).ssh is None
+        for _ in range(2):
+            it.emulator.advance(5)
+        assert words in str(it.cloud.status(pod).ssh)
+
+
 def test_a_new_pod_that_is_not_shown_yet_is_queued_not_lost() -> None:
     """R3."""
     with rented(visibility_lag=10) as it:

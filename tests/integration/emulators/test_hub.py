@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ def commit(raw: httpx.Client, *lines: tuple[str, dict[str, Any]], kind: str = "n
 
 
 def test_a_model_goes_up_and_is_listed_as_it_is(hub: Emulator, api: HfApi, tmp_path: Path) -> None:
-    """What tasks/upload.py does: upload_folder, then sizes from the tree; again it is no commit."""
+    """What a careful uploader does: a folder, then sizes from the tree; again it is no commit."""
     folder = model(tmp_path)
     for _ in range(2):
         api.upload_folder(repo_id=REPO, folder_path=folder, commit_message="Upload")
@@ -267,3 +268,40 @@ def test_ignored_files_and_wrong_cards(api: HfApi, hub: Emulator) -> None:
     assert sorted(files(hub, REPO)) == [".gitignore", "b.txt"]
     with pytest.raises((BadRequestError, ValueError)):
         api.upload_file(path_or_fileobj=b"---\na: [\n---\n", path_in_repo="README.md", repo_id=REPO)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        "base_model: ./models/local-llama",
+        "base_model: /data/llama",
+        "datasets: [data/toy.jsonl]",
+        "license: see file",
+        "tags: axolotl",
+    ],
+)
+def test_a_card_that_names_no_ids_is_refused_both_ways(
+    api: HfApi, raw: httpx.Client, hub: Emulator, metadata: str
+) -> None:
+    """H48: before the commit, where the library asks, and in it, for who does not ask."""
+    card = f"---\n{metadata}\n---\n# x\n".encode()
+    with pytest.raises(ValueError, match="Invalid metadata"):
+        api.upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=REPO)
+    value = {
+        "path": "README.md",
+        "content": base64.b64encode(card).decode(),
+        "encoding": "base64",
+    }
+    answer = commit(raw, HEADER, ("file", value))
+    assert answer.status_code == 400
+    assert "Invalid metadata in README.md" in answer.text
+    assert files(hub, REPO) == {}
+
+
+def test_the_card_of_a_model_is_in_its_info(api: HfApi) -> None:
+    """Licence and base can be asked for."""
+    card = b"---\nlicense: mit\nbase_model: a/b\n---\n# x\n"
+    api.upload_file(path_or_fileobj=card, path_in_repo="README.md", repo_id=REPO)
+    found = api.model_info(REPO).card_data
+    assert found is not None
+    assert (found.license, found.base_model) == ("mit", "a/b")

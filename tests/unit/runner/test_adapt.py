@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as some
 
-from runner.adapt import PLUGIN, Adaptation, adapt, cadence_warnings
+from runner.adapt import PLUGIN, Adaptation, adapt, cadence_warnings, without_block
 from runner.taskfile import parse_task_file
 
 FIXED = "plugins: [pod.plugin.RunnerPlugin]\noutput_dir: /run/out\ndataset_prepared_path: /p\n"
@@ -153,6 +153,14 @@ def test_runner_block_vanishes_with_its_comments(before: str, after: str) -> Non
     """Nothing of the block is left for a model card to publish; other comments stay (H46)."""
     fixed = FIXED + "save_total_limit: 4\n"
     assert adapted(fixed + before).text == fixed + after
+
+
+def test_the_task_file_without_our_block_is_as_its_author_wrote_it() -> None:
+    """H46: for the model card: own paths, keys that we take from axolotl, and comments."""
+    text = "# mine\ndatasets:\n  - path: data/x.jsonl # here\nhub_model_id: me/x\n"
+    ours = "runner: # ours\n  env: {A: secret}\n  # also ours\n"
+    assert without_block(parse_task_file(text + ours, "x.yml")) == text
+    assert without_block(parse_task_file(text, "x.yml")) == text
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ def test_defaults_rent_nothing_and_have_a_price_limit() -> None:
     assert settings.idle_minutes == 15
     assert settings.budget is None
     assert settings.one_shot
+    assert settings.hub_private_repo
+    assert not settings.merge
     assert not settings.spot
     assert settings.resume.max_attempts == 3
     assert settings.resume.ladder == ["replay", "skip", {"learning_rate": "x0.5"}]

@@ -297,7 +297,12 @@ def test_axolotl_duplicates_are_a_warning_with_both_lines() -> None:
 
 @pytest.mark.parametrize(
     ("line", "code"),
-    [("save_strategy: no", "yaml-1.1"), ("max_price_per_hour: 1", "misplaced")],
+    [
+        ("save_strategy: no", "yaml-1.1"),
+        ("max_price_per_hour: 1", "misplaced"),
+        ("hub_private_repo: false", "misplaced"),
+        ("runner: {merge: true}", "nothing-to-merge"),
+    ],
 )
 def test_likely_slips_are_warnings(line: str, code: str) -> None:
     """What is probably not meant is said, and the run goes on (H04)."""

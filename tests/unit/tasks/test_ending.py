@@ -74,21 +74,30 @@ def test_a_cancelled_run_is_ended_before_the_signal_goes_on(
 def test_a_run_that_ends_for_time_or_money_saves_first_and_keeps_no_pod(
     outcome: Outcome, saved: list[str], kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also with one_shot: false: a pod that is kept costs more. Saved before it is ended."""
+    """Also with one_shot: false: a pod that is kept costs more. Saved before it is ended. Of one
+    that is kept the reason says so, once, however often a run is ended.
+    """
     done: list[str] = []
+    reasons: list[str] = []
     monkeypatch.setattr(ending, "remember", lambda run_id, facts: None)
     monkeypatch.setattr(ending, "recall", lambda run_id: {"keep_pod": "yes"})
     monkeypatch.setattr(ending, "attempts", lambda run_id: [])
     monkeypatch.setattr(ending, "save_first", lambda run, why: done.append(why))
     monkeypatch.setattr(ending, "is_only_copy", lambda run_id: None)
+    monkeypatch.setattr(ending, "kept_words", lambda run: "the pod p is kept: ssh x@y")
     monkeypatch.setattr(Run, "folder", property(lambda run: tmp_path))
-    ending.finish(
-        RUN,
-        End(outcome, "why"),
-        teardown=lambda run_id: done.append("teardown"),
-        report=lambda *args: None,
-    )
-    assert done == [*saved, *([] if kept else ["teardown"])]
+    end = End(outcome, "why")
+    for _ in range(2):
+        done.clear()
+        ending.finish(
+            RUN,
+            end,
+            teardown=lambda run_id: done.append("teardown"),
+            report=lambda run, outcome, reason, published: reasons.append(reason),
+        )
+        assert done == [*saved, *([] if kept else ["teardown"])]
+        end = End(outcome, reasons[-1])
+    assert reasons == (["why; the pod p is kept: ssh x@y"] if kept else ["why"]) * 2
 
 
 @pytest.mark.parametrize(("outcome", "kept"), [("crash", True), ("cancelled", False)])
