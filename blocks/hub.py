@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import httpx2
@@ -11,6 +12,7 @@ from huggingface_hub import HfApi, set_client_factory
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
+    HfUriError,
     HFValidationError,
     RepositoryNotFoundError,
 )
@@ -59,8 +61,11 @@ class Hub:
         why not, empty where it could. Away.
         """
         try:
-            self._asked(lambda: self._hub.create_repo(repository, private=True, exist_ok=True))
-        except (TokenRefused, HFValidationError) as error:
+            with suppress(HfUriError):  # of an answer whose address is not the library's own hub
+                self._asked(lambda: self._hub.create_repo(repository, private=True, exist_ok=True))
+            # The library takes a repository that exists for made, whoever owns it.
+            self._asked(lambda: self._hub.auth_check(repository, write=True))
+        except (HFValidationError, TokenRefused) as error:
             return f"the hub refuses to make {repository}: {error}"
         except HfHubHTTPError as error:
             said = " ".join((error.server_message or str(error)).split())[:200]
@@ -72,7 +77,7 @@ class Hub:
             raise self._away
         try:
             return call()
-        except (GatedRepoError, RepositoryNotFoundError):
+        except (GatedRepoError, RepositoryNotFoundError, HFValidationError, HfUriError):
             raise
         except HfHubHTTPError as error:
             status = error.response.status_code
@@ -81,8 +86,6 @@ class Hub:
             if status in (400, 403, 409):
                 raise
             self._away = Away(f"{self._hub.endpoint} answers {status}")
-        except HFValidationError:
-            raise
         except (httpx2.HTTPError, OSError) as error:
             self._away = Away(f"{self._hub.endpoint}: {type(error).__name__}")
         raise self._away

@@ -1,7 +1,7 @@
-"""`python pod/axolotl_fields.py FILE`: write down which keys the axolotl of this environment reads.
+"""`python pod/axolotl_fields.py FOLDER`: write down which keys the installed axolotl reads.
 
-Run by `make axolotl-fields` with the trainer's Python. The file is what `check` knows of axolotl on
-machines without it: {"version", "required", "keys", "mentioned", "plugins"}.
+Run by `make axolotl-fields` with the trainer's Python. FOLDER/axolotl-<version>.json is what is
+known of axolotl on machines without it: {"version", "required", "keys", "mentioned", "plugins"}.
 
 A key's value is what may stand below it: null for anything, a mapping of keys for a mapping, a list
 with one such mapping for a list of them (the union where a key takes several kinds, as `datasets`
@@ -127,5 +127,7 @@ def _plugins() -> list[tuple[str, type[BaseModel]]]:
 
 
 if __name__ == "__main__":
-    text = json.dumps(fields(), indent=1, sort_keys=True)
-    Path(sys.argv[1]).write_text(text + "\n", encoding="utf-8")
+    found = fields()
+    text = json.dumps(found, indent=1, sort_keys=True)
+    file = Path(sys.argv[1], f"axolotl-{found['version']}.json")
+    file.write_text(text + "\n", encoding="utf-8")

@@ -70,7 +70,7 @@ def axolotl_says(tasks: Sequence[TaskFile], environment: Path) -> list[Said]:
     python = environment.absolute() / "bin" / "python"
     if not python.is_file():
         return [Said(notes=("axolotl's own validation was left out: it is not here",))] * len(tasks)
-    asked = [
+    asked: list[dict[str, object]] = [
         {"config": _config(task), "capabilities": capabilities(task.settings)} for task in tasks
     ]
     try:
@@ -108,7 +108,8 @@ def _generation(name: str) -> Iterator[int]:
 
 def _config(task: TaskFile) -> dict[str, object]:
     """What axolotl is given, as far as its validation cares."""
-    return {key: value for key, value in task.axolotl.items() if key not in REMOVED}
+    kept = {key: value for key, value in task.axolotl.items() if key not in REMOVED}
+    return {**kept, "output_dir": "out"}  # the run's own folder, whatever the file says
 
 
 def _ask(python: Path, asked: list[dict[str, object]]) -> tuple[str, list[list[Any]]]:

@@ -77,7 +77,8 @@ def faults_of(error: TaskFileError, text: str) -> Checks:
 
 
 def _one(task: TaskFile, ground: Ground, hub: MakeHub | None, *, prove: bool) -> Checks:
-    findings, notes = list(_offline(task, ground)), []
+    findings = list(_offline(task, ground))
+    notes: list[str] = []
     if hub is not None:
         more, notes = hub_findings(task, ground, hub(ground), prove=prove)
         findings += more

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, Protocol
 
 from runner.axolotl_keys import DATASET_KEYS, places
@@ -57,7 +58,7 @@ class Account:
 
 
 class HubSight(Protocol):
-    """What is asked of the hub; each raises Away, and the last two TokenRefused."""
+    """What is asked of the hub; each raises Away, and TokenRefused."""
 
     def look(self, kind: Kind, name: str) -> Sight:
         """Whether the token may read it."""
@@ -75,10 +76,14 @@ def hub_findings(
     """Findings and notes; with `prove`, a rented run's repository is made."""
     findings: list[Finding] = []
     try:
-        findings += _read(task, ground, hub)
-        findings += _written(task, ground, hub, prove=prove)
+        for found in chain(_read(task, ground, hub), _written(task, ground, hub, prove=prove)):
+            findings.append(found)  # one by one: what is known stays when the hub goes away
     except Away as away:
         return findings, [f"the hub could not be asked: {away}"]
+    except TokenRefused as refused:
+        key, _, at = next(_targets(task), ("base_model", "", task.place("base_model")))
+        message = f"{key}: the hub refuses the token in HF_TOKEN: {refused}"
+        findings.append(stop("hf-token", message, "make a new one", key=key, at=at))
     return findings, []
 
 
@@ -153,15 +158,7 @@ def _written(task: TaskFile, ground: Ground, hub: HubSight, *, prove: bool) -> I
     targets = list(_targets(task))
     if not targets or not (ground.environment or {}).get("HF_TOKEN"):
         return
-    try:
-        account = hub.account()
-    except TokenRefused:
-        key, _, at = targets[0]
-        message = f"{key}: the hub refuses the token in HF_TOKEN"
-        yield stop(
-            "hf-token", message, "it is wrong or has run out: make a new one", key=key, at=at
-        )
-        return
+    account = hub.account()
     rented = any(cloud in RENTED for cloud in ground.clouds)
     for key, repository, at in targets:
         why = account.why_not(repository)

@@ -43,7 +43,7 @@ class Known:
 @functools.cache
 def known() -> Known:
     """What the axolotl that this version is made for reads."""
-    text = (files("runner") / "data" / f"axolotl-{VERSION}.json").read_text(encoding="utf-8")
+    text = (files("runner.data") / f"axolotl-{VERSION}.json").read_text(encoding="utf-8")
     data = json.loads(text)
     return Known(
         data["version"],

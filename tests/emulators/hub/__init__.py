@@ -2,7 +2,8 @@
 
 In a test: `with running() as hub: …` with `hub.url` (for HF_ENDPOINT), `hub.state`, `hub.set([…])`.
 Tokens: `hf_write` and `hf_read` of the user `me`, who is in the organization `team`; `hf_other` of
-the user `other`. The client is huggingface_hub 2.4 as it is; it must be started with
+the user `other`; `hf_fine` is a fine-grained one of `me` that writes to `team` alone. The client is
+huggingface_hub 2.4 as it is; it must be started with
 
     HF_ENDPOINT=<url> HF_HUB_DISABLE_XET=1
 

@@ -15,20 +15,43 @@ NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a user with a role."""
+    """A token of a user with a role; `writes`: the owners that a fine-grained one may write to."""
 
     user: str
-    role: Literal["write", "read"]
+    role: Literal["write", "read", "fineGrained"]
     orgs: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
 
     def may_write(self, owner: str) -> bool:
+        if self.role == "fineGrained":
+            return owner in self.writes
         return self.role == "write" and owner in (self.user, *self.orgs)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """As whoami-v2 describes it."""
+        token: dict[str, Any] = {"displayName": "emulated", "role": self.role}
+        if self.role == "fineGrained":
+            kinds = {True: "user", False: "org"}
+            token["fineGrained"] = {
+                "canReadGatedRepos": False,
+                "global": [],
+                "scoped": [
+                    {
+                        "entity": {"_id": owner, "type": kinds[owner == self.user], "name": owner},
+                        "permissions": ["repo.content.read", "repo.write"],
+                    }
+                    for owner in self.writes
+                ],
+            }
+        return token
 
 
 TOKENS = {
     "hf_write": Token("me", "write", ("team",)),
     "hf_read": Token("me", "read", ("team",)),
     "hf_other": Token("other", "write"),
+    "hf_fine": Token("me", "fineGrained", ("team",), writes=("team",)),
 }
 
 
@@ -63,7 +86,7 @@ class Accounts:
             "orgs": [{"type": "org", "name": org, "roleInOrg": "write"} for org in token.orgs],
             "auth": {
                 "type": "access_token",
-                "accessToken": {"displayName": "emulated", "role": token.role},
+                "accessToken": token.shown,
             },
         }
 

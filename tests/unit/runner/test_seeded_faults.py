@@ -238,7 +238,7 @@ def test_near_misses_are_named(repository: Path, added: str, hint: str) -> None:
         "val_set_size: 0.05\neval_steps: 5",
         "sample_packing: true\nval_set_size: 0.05\neval_sample_packing: false",
         "special_tokens: {pad_token: “”}",
-        "defaults: &defaults {type: alpaca}\ntest_datasets: [{<<: *defaults, path: data/toy.jsonl}]",
+        "defaults: &d {type: alpaca}\ntest_datasets: [{<<: *d, path: data/toy.jsonl}]",
         "wandb_project: toy",
         "fsdp_config: {fsdp_offload_params: true, version: 2}",
         "save_strategy: steps",
