@@ -102,7 +102,7 @@ PAIRS: list[dict[str, object]] = [
 PLACED = [
     ("lora_r: many\nadapter: lora", 7),
     ("sequence_len: 512\ngradient_checkpointing: 5x", 8),
-    ("test_datasets:\n  - path: a/b\n    type: alpaca\n  - path: a/c\n    shards: x", 11),
+    ("datasets:\n  - path: a/b\n  - path: a/c\n    shards: x", 10),
     ("datasets_x: 1\npeft: {loftq_config: {loftq_bits: x}}", 8),
 ]
 GOOD: list[dict[str, object]] = [
