@@ -1,10 +1,10 @@
-# make setup | demo | test | e2e | check | bench | clean
+# make setup | demo | test | e2e | check | bench | axolotl-fields | clean
 PYTHON ?= python3
 BIN := .venv/bin
 # The release of PyTorch that the trainer's environment starts from; axolotl's own pins follow.
 TORCH ?= torch==2.13.0
 
-.PHONY: setup demo test unit e2e check format bench clean
+.PHONY: setup demo test unit e2e check format bench axolotl-fields clean
 
 # Two environments that must stay apart: axolotl's pins and the control side's exclude each other.
 setup:
@@ -51,6 +51,10 @@ format: .venv/.ready
 # make bench PART=detector   runs one part; without PART all. Results: benchmarks/results.json
 bench: setup
 	$(BIN)/python -m benchmarks $(PART)
+
+# What `axolotl-runner check` knows of axolotl's keys, from the axolotl that is installed.
+axolotl-fields: .venv-axolotl/.ready
+	@AXOLOTL_DO_NOT_TRACK=1 HF_HUB_OFFLINE=1 .venv-axolotl/bin/python pod/axolotl_fields.py runner/data
 
 clean:
 	rm -rf .venv .venv-axolotl .runner runs configs/examples/tiny

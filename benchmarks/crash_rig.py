@@ -49,6 +49,7 @@ class Rig:
         # What is imported from here on sees the environment above.
         import flows.finetune
         import flows.sweep
+        import tasks.check
         import tasks.waiting
         from benchmarks.crash_clock import VirtualTime
         from benchmarks.crash_world import World, emulated
@@ -71,6 +72,7 @@ class Rig:
         self.wire.attach()
         self.time.install()
         self.world = self.worlds["runpod"]
+        tasks.check.look = lambda run, order: None  # what would be trained is not there
         tasks.waiting.worker_is_online = lambda pod: self.world.worker_is_online(pod)
         self._swept_at = 0.0
         self._sweeping = self._turning = False

@@ -14,16 +14,17 @@ from functools import partial
 from pathlib import Path
 
 from deployments.commenting import CheckedFile, comment, nothing
-from runner.callbacks_found import Read, callback_findings
+from runner.callbacks_found import Read
+from runner.checks.gathering import check_tasks, faults_of
+from runner.checks.ground import Ground
+from runner.checks.grounds import ground_of_commit
 from runner.errors import ConfigError
 from runner.finding import Finding
 from runner.push.changes import Push
 from runner.push.git import Git, GitError
 from runner.push.pushed import read, task_files
 from runner.push.rules import HEADS, read_rules
-from runner.renting import renting_findings
-from runner.sources import content_at
-from runner.task_secrets import secret_findings
+from runner.sources import content_at, paths_at
 from runner.taskfile import TaskFileError, decoded, parse_task_file
 
 BRANCH = f"{HEADS}pull"
@@ -52,24 +53,34 @@ def checked(git: Git, base: str, head: str) -> list[CheckedFile]:
     left_at = git.text("merge-base", base, head)
     rules = replace(read_rules(), branches=("pull",))
     found = task_files(git, Push(BRANCH, left_at, head), rules, default=BRANCH)
+    paths = paths_at(git, head)
     beside = partial(content_at, git, head)
-    return [check_text(file.path, read(git, file.blob), beside) for file in found.files]
+    return [check_text(file.path, read(git, file.blob), paths, beside) for file in found.files]
 
 
-def check_text(path: str, content: bytes, beside: Read = lambda path: None) -> CheckedFile:
-    """The verdict on one file, from its bytes and those `beside` it in the repository."""
+def check_text(
+    path: str,
+    content: bytes,
+    paths: Sequence[str] | None = None,
+    beside: Read | None = None,
+) -> CheckedFile:
+    """The verdict on one file, from its bytes, the paths of the files of its commit, and what
+    `beside` reads of them; no hub is asked, and nothing is said about secrets, which a pull request
+    does not know.
+    """
     try:
         task = parse_task_file(decoded(content, path), path)
     except TaskFileError as error:
-        return CheckedFile(path, "stop", error.findings)
+        text = content.decode("utf-8", "replace")
+        return CheckedFile(path, "stop", faults_of(error, text).findings)
     except ConfigError as error:
         return CheckedFile(path, "stop", [Finding(0, 0, "", "stop", "config", str(error), "")])
-    rented = renting_findings(task, task.settings.cloud)
-    called = callback_findings(task, beside)
-    findings = (*task.warnings, *secret_findings(task), *rented, *called)
-    levels = {finding.level for finding in findings}
-    verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
-    return CheckedFile(path, verdict, findings, task.settings)
+    clouds = tuple(task.settings.cloud)
+    ground = Ground(clouds, read=beside)
+    if paths is not None:
+        ground = ground_of_commit(paths, path, clouds, None, beside)
+    (found,) = check_tasks([(task, ground)])
+    return CheckedFile(path, found.verdict, found.findings, task.settings)
 
 
 if __name__ == "__main__":

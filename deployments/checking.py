@@ -3,53 +3,99 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runner.callbacks_found import callback_findings, reading, repository_root
+from runner.checks.gathering import Checks, Verdict, check_tasks, faults_of
+from runner.checks.ground import Ground
+from runner.checks.grounds import ground_of_file
+from runner.checks.hub import HubSight
 from runner.errors import ConfigError
-from runner.finding import Finding
-from runner.renting import renting_findings
-from runner.task_secrets import secret_findings
-from runner.taskfile import TaskFileError, read_task_file
+from runner.finding import Finding, stop
+from runner.home import axolotl_environment
+from runner.taskfile import TaskFile, TaskFileError, read_task_file
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in one file; `verdict` is ok, warn or stop."""
+    """What was found in one file; `verdict` is ok, warn or stop. `notes` say what could not be
+    looked at.
+    """
 
     file: str
-    verdict: str
+    verdict: Verdict
     findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
 
 
-def check_files(files: list[Path], *, as_json: bool) -> int:
+def check_files(files: Sequence[Path], *, as_json: bool, offline: bool = False) -> int:
     """Check each file; 0 when all are ok or only warned about, 2 when one must be stopped."""
-    results = [_check(file) for file in files]
+    results = checked(files, offline=offline)
     if as_json:
         print(json.dumps([asdict(result) for result in results], indent=2))
-        return _code(results)
-    for result in results:
-        print(f"{result.file}: {result.verdict}")
-        for finding in result.findings:
-            print(f"  {finding.sentence(result.file)}")
-    return _code(results)
-
-
-def _code(results: list[Checked]) -> int:
+    else:
+        print("\n\n".join(shown(result) for result in results))
     return 2 if any(result.verdict == "stop" for result in results) else 0
 
 
-def _check(file: Path) -> Checked:
+def checked(files: Sequence[Path], *, offline: bool = False) -> list[Checked]:
+    """The verdict on each file; with `offline` no hub is asked."""
+    read = [_read(file) for file in files]
+    good = [(each, ground_of_file(file, each)) for file, each in _usable(files, read)]
+    found = iter(check_tasks(good, hub=None if offline else _hub, axolotl=axolotl_environment()))
+    every = [each if isinstance(each, Checks) else next(found) for each in read]
+    return [
+        Checked(str(file), each.verdict, each.findings, each.notes)
+        for file, each in zip(files, every, strict=True)
+    ]
+
+
+def shown(result: Checked) -> str:
+    """One finding a line, what stops first, and the verdict as the last line."""
+    lines = [
+        f"{finding.level:5} {finding.sentence(result.file)}"
+        for level in ("stop", "warn")
+        for finding in result.findings
+        if finding.level == level
+    ]
+    lines += [f"note  {result.file}: {note}" for note in result.notes]
+    return "\n".join([*lines, f"{result.file}: {result.verdict}{_counts(result)}"])
+
+
+def _counts(result: Checked) -> str:
+    levels = [finding.level for finding in result.findings]
+    stops, warnings = levels.count("stop"), levels.count("warn")
+    words = [f"{stops} to correct"] if stops else []
+    words += [f"{warnings} warning{'s' if warnings > 1 else ''}"] if warnings else []
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _read(file: Path) -> TaskFile | Checks:
     try:
-        task = read_task_file(file)
-        rented = renting_findings(task, task.settings.cloud)
-        called = callback_findings(task, reading(repository_root(file)))
-        findings: tuple[Finding, ...] = (*task.warnings, *secret_findings(task), *rented, *called)
+        return read_task_file(file)
     except TaskFileError as error:
-        findings = tuple(error.findings)
+        return faults_of(error, _text(file))
     except ConfigError as error:
-        findings = (Finding(1, 1, "", "stop", "config", str(error), ""),)
-    levels = {finding.level for finding in findings}
-    verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
-    return Checked(str(file), verdict, findings)
+        return Checks((stop("config", str(error), ""),))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _usable(
+    files: Sequence[Path], read: Sequence[TaskFile | Checks]
+) -> list[tuple[Path, TaskFile]]:
+    return [
+        (file, each) for file, each in zip(files, read, strict=True) if isinstance(each, TaskFile)
+    ]
+
+
+def _hub(ground: Ground) -> HubSight:
+    from blocks.hub import hub_of  # the import costs 0.5 s
+
+    return hub_of(ground.environment or {})

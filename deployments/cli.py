@@ -74,10 +74,11 @@ def serve(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Read task files and say what is wrong with them."""
+    """Say what is wrong with task files before anything is rented."""
     from deployments.checking import check_files
 
-    return check_files([Path(name) for name in arguments.files], as_json=arguments.json)
+    files = [Path(name) for name in arguments.files]
+    return check_files(files, as_json=arguments.json, offline=arguments.offline)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -163,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     checking = add(check)
     checking.add_argument("files", nargs="+", metavar="FILE")
     checking.add_argument("--json", action="store_true", help="print one JSON list")
-    checking.add_argument("--offline", action="store_true", help="ask no hub (nothing does so yet)")
+    checking.add_argument("--offline", action="store_true", help="ask no hub")
     running = add(run)
     running.add_argument("file", metavar="FILE")
     running.add_argument("--cloud", help="overrides `runner.cloud` of the task file")

@@ -8,6 +8,7 @@ repository.
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -41,6 +42,22 @@ def pushed_items(
     if not git.folder.is_dir() or not git.has_commit(commit):
         return []
     return items_of_commit(git, commit, most_bytes=most_bytes)
+
+
+def pushed_paths(copies: Path, repository: str, commit: str) -> list[str]:
+    """The paths of a pushed commit's files; none for what our copies do not have. GitError."""
+    if not is_repository(repository):
+        return []
+    git = Git(copy_of(copies, repository))
+    if not git.folder.is_dir() or not git.has_commit(commit):
+        return []
+    return paths_at(git, commit)
+
+
+def paths_at(git: Git, commit: str) -> list[str]:
+    """The paths of a commit's files; GitError."""
+    listed = git.run("ls-tree", "-r", "-z", "--name-only", commit)
+    return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
 
 def pushed_text(copies: Path, repository: str, commit: str, path: str) -> str | None:

@@ -89,8 +89,9 @@ def _explain_marked(error: yaml.MarkedYAMLError, text: str) -> SourceError:
         if sign in problem or sign in context:
             message, hint = says.format(problem=problem), advice
             break
-    if "end of stream" in problem and error.context_mark:
-        mark = error.context_mark  # the quote that is never closed, not the end of the file
+    begins = "end of stream" in problem or "could not find expected ':'" in problem
+    if begins and error.context_mark:
+        mark = error.context_mark  # where the quote or key begins, not where it had to end
     if mark is None:
         return SourceError(message, hint)
     if "{{" in _line(text, mark.index):

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
+from functools import partial
 
 from prefect import task
 from prefect.logging import get_run_logger
 
+from blocks.clouds import is_rented
 from blocks.grants import granted
+from blocks.hub import hub_of
 from blocks.runpod.account import runpod_account
 from blocks.vast.account import vast_account
+from runner.checks.gathering import check_tasks
+from runner.checks.ground import Ground
+from runner.checks.grounds import ground_in, ground_of_commit, run_environment
 from runner.errors import RunnerError
+from runner.home import REPOSITORY, axolotl_environment, home
+from runner.push.git import GitError
 from runner.secrets import GRANT
+from runner.sources import COPIES, pushed_content, pushed_paths
 from runner.task_secrets import block_name, named_secrets
+from runner.taskfile import TaskFileError
 from tasks.budget import most_words
 from tasks.ordering import PASSED_ON
 from tasks.run import Order, Run, open_order
 from tasks.sources import bring_commit, lay_out_source
+from tasks.standing import recall, remember
 
 ACCOUNTS = {"runpod": runpod_account, "vast": vast_account}
+CHECKED = "checked"  # when the run was found to be sound
 
 
 @task
@@ -27,13 +40,54 @@ def check(run: Run) -> Order:
     bring_commit(run)
     order = open_order(run.id)
     lay_out_source(run, order)
-    for warning in (*order.task.warnings, *order.warnings):
-        get_run_logger().warning("%s", warning.sentence(order.task.name))
+    if CHECKED not in recall(run.id):
+        look(run, order)
+        remember(run.id, {CHECKED: datetime.now(UTC).isoformat()})
     _say_missing_secrets(order)
     get_run_logger().info("%s", most_words(order))
     for cloud in order.clouds:
         _say_balance(cloud, order)
     return order
+
+
+def look(run: Run, order: Order) -> None:
+    """All that `axolotl-runner check` finds, once in a run's life: what its pod needs is not asked
+    for again when it trains already. TaskFileError.
+
+    axolotl itself is asked only before a machine is rented: on this one the trainer says the same
+    within the same seconds.
+    """
+    rented = any(is_rented(cloud) for cloud in order.clouds)
+    (found,) = check_tasks(
+        [(order.task, ground_of(run, order))],
+        hub=lambda ground: hub_of(ground.environment or {}),
+        axolotl=axolotl_environment() if rented else None,
+        prove=True,
+    )
+    stops = [each for each in found.findings if each.level == "stop"]
+    if stops:
+        raise TaskFileError(order.task.name, stops)
+    for warning in found.findings:
+        get_run_logger().warning("%s", warning.sentence(order.task.name))
+    for note in found.notes:
+        get_run_logger().info("%s", note)
+
+
+def ground_of(run: Run, order: Order) -> Ground:
+    """The files that the run will find, and the variables that its pods will have."""
+    given = granted([name for name, value in order.settings.env.items() if value is None])
+    variables = {**os.environ, **{GRANT + name: value for name, value in given.items()}}
+    if run.repository and run.commit:
+        try:
+            paths = pushed_paths(home().path / COPIES, run.repository, run.commit)
+        except GitError:
+            paths = []
+        if paths:
+            environment = run_environment(order.settings, variables)
+            read = partial(pushed_content, home().path / COPIES, run.repository, run.commit)
+            return ground_of_commit(paths, run.task_file, order.clouds, environment, read)
+    folder = (REPOSITORY / run.task_file).parent
+    return ground_in(REPOSITORY, folder, order.clouds, order.settings, variables)
 
 
 def _say_missing_secrets(order: Order) -> None:

@@ -135,6 +135,15 @@ def stubbed(empty_home: Path, tmp_path: Path) -> Iterator[Pushes]:
         side.cli("down")
 
 
+STUBBED = """\
+base_model: x
+datasets: [{path: owner/rows, type: alpaca}]
+learning_rate: 1e-4
+max_steps: 40
+runner: {env: {HF_HUB_OFFLINE: "1"}}
+"""
+
+
 @pytest.mark.chaos
 @pytest.mark.parametrize("wanted", [6, 50])
 def test_fifty_files_in_one_push(stubbed: Pushes, wanted: int) -> None:
@@ -143,9 +152,7 @@ def test_fifty_files_in_one_push(stubbed: Pushes, wanted: int) -> None:
     Of one of them the first six are waited for and the rest is cancelled.
     """
     for number in range(50):
-        stubbed.work.write(
-            f"configs/{number}.yml", f"base_model: x\nmax_steps: 40\nseed: {number}\n"
-        )
+        stubbed.work.write(f"configs/{number}.yml", f"{STUBBED}seed: {number}\n")
     began = time.monotonic()
     stubbed.push("Fifty")
     stubbed.side.wait("fifty runs", lambda: len(stubbed.runs()) == 50, within=60)

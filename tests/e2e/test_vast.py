@@ -47,6 +47,7 @@ def test_a_run_on_a_rented_machine_comes_back_from_its_spike(
         gpu="RTX 4090",
         spot=True,
         checkpoint_store="hf://me/checkpoints",
+        env={"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": hub},
     )
     run = rented.side.start(file)
     report = rented.side.report(run, within=200)
@@ -93,7 +94,7 @@ def test_a_run_that_is_outbid_goes_on_elsewhere(rented: Rented, hub: str, tmp_pa
 
 
 def test_the_next_cloud_is_asked_when_the_first_ones_are_full(
-    rented: Rented, runpod: str, tmp_path: Path
+    rented: Rented, runpod: str, hub: str, tmp_path: Path
 ) -> None:
     """Down to this machine, in one run; nothing is left where it was refused."""
     other = Rented(rented.side, runpod)
@@ -105,6 +106,7 @@ def test_the_next_cloud_is_asked_when_the_first_ones_are_full(
         cloud=["runpod", "vast", "local"],
         gpu="NVIDIA GeForce RTX 4090",
         checkpoint_store="hf://me/checkpoints",
+        env={"HF_HUB_OFFLINE": "1", "HF_ENDPOINT": hub},
     )
     run = rented.side.start(file)
     report = rented.side.report(run, within=200)

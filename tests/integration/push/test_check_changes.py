@@ -8,8 +8,13 @@ import pytest
 
 from deployments.check_changes import check_text, main
 from deployments.commenting import LONGEST, MARK, NOTHING, comment, plain
-from tests.histories import TASK, History
+from tests.histories import History
 
+TASK = """base_model: x
+datasets: [{path: me/rows, type: alpaca}]
+learning_rate: 0.001
+save_steps: 10
+"""
 RENTED = (
     TASK
     + """hub_model_id: me/x
@@ -22,7 +27,7 @@ runner: {cloud: [runpod, local], gpu: [NVIDIA A40], max_price_per_hour: 1.5, max
 def history(tmp_path: Path) -> History:
     """A repository whose branch work has left main."""
     made = History.new(tmp_path / "repository")
-    made.add("configs/a.yml")
+    made.add("configs/a.yml", text=TASK)
     made.git("checkout", "-q", "-b", "work")
     return made
 
@@ -41,7 +46,7 @@ def test_the_comment_says_verdict_findings_machine_price_time_and_cost(
     history.write("configs/rented.yml", RENTED)
     history.add("configs/bad.yml", text=TASK + "runner: {max_pric_per_hour: 1}\n")
     history.git("checkout", "-q", "main")
-    history.add("configs/later.yml")
+    history.add("configs/later.yml", text=TASK)
     history.git("checkout", "-q", "work")
     code, text = _comment(history, capsys)
     assert code == 2

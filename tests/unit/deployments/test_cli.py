@@ -10,6 +10,7 @@ from runner.home import REPOSITORY
 @pytest.fixture(autouse=True)
 def _empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AXR_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AXR_AXOLOTL_ENV", str(tmp_path / "no-axolotl"))
 
 
 def _call(*arguments: str) -> int:
@@ -40,6 +41,43 @@ def test_check_says_where_and_what_to_do(
     assert "max_price_per_hour" in said
 
 
+GOOD = """\
+base_model: ./model
+datasets: [{path: rows.jsonl, type: alpaca}]
+learning_rate: 1e-4
+save_steps: 5
+"""
+
+
+def test_check_says_little_of_a_good_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One note for what could not be looked at here, and the verdict as the last line."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "rows.jsonl").write_text("{}")
+    file = tmp_path / "good.yml"
+    file.write_text(GOOD)
+    assert _call("check", "--offline", str(file)) == 0
+    note, verdict = capsys.readouterr().out.splitlines()
+    assert note == f"note  {file}: axolotl's own validation was left out: it is not here"
+    assert verdict == f"{file}: ok"
+
+
+def test_check_puts_first_what_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One finding a line with file, line and column; warnings alone are exit code 0."""
+    file = tmp_path / "odd.yml"
+    file.write_text(GOOD.replace("1e-4", "0.5").replace("save_steps", "save_step"))
+    assert _call("check", "--offline", str(file)) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"stop  {file}:1:1: base_model: there is no ./model")
+    assert [line.split()[0] for line in lines[:-1]] == ["stop", "stop", "warn", "warn", "warn"]
+    assert lines[-1] == f"{file}: stop (2 to correct, 3 warnings)"
+    (tmp_path / "model").mkdir()
+    (tmp_path / "rows.jsonl").write_text("{}")
+    assert _call("check", "--offline", str(file)) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"{file}: warn (3 warnings)"
+
+
 def test_check_as_json_has_one_object_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,6 +88,7 @@ def test_check_as_json_has_one_object_a_file(
     assert _call("check", "--json", good, str(file)) == 2
     first, second = json.loads(capsys.readouterr().out)
     assert (first["file"], first["verdict"], first["findings"]) == (good, "ok", [])
+    assert set(first) == {"file", "verdict", "findings", "notes"}
     assert second["verdict"] == "stop"
     assert set(second["findings"][0]) == {
         *("line", "column", "key", "level", "code", "message", "hint")

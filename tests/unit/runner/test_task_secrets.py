@@ -90,11 +90,14 @@ def test_keys_of_the_installation_are_refused_in_env(name: str, value: str) -> N
     assert (found.code, found.line) == ("account-key", 4)
 
 
-def test_the_check_command_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_check_command_shows_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """For every cloud, the local one too; the file can be used."""
+    monkeypatch.setenv("AXR_AXOLOTL_ENV", str(tmp_path / "none"))
     file = tmp_path / "t.yml"
-    file.write_text(FILE)
-    assert check_files([file], as_json=True) == 0
+    file.write_text("learning_rate: 1e-4\n" + FILE)
+    assert check_files([file], as_json=True, offline=True) == 0
     (result,) = json.loads(capsys.readouterr().out)
     assert result["verdict"] == "warn"
     assert "secret-in-file" in {each["code"] for each in result["findings"]}

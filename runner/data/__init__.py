@@ -1,0 +1,1 @@
+"""What is shipped as data: see pod/axolotl_fields.py."""
