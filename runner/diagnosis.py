@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from pod.logtail import cut, useful
-from runner.causes import CAUSES, UNKNOWN, Cause
+from runner.causes import CAUSES, PODS, UNKNOWN, Cause
 from runner.errors import Outcome
 from runner.passages import Passage, passages
 
 LINES = 8
+SAID = 160  # characters of a reason in a notice
 DISK_FULL = "disk full"
-SCANNED = 200  # last lines of a log without a traceback
-_NAMED = {cause.name: cause for cause in CAUSES}
+SCANNED = 60  # last lines of a log without a traceback
+_NAMED = {cause.name: cause for cause in (*CAUSES, *PODS)}
 KILLED = (-9, 137)
 _NO_WORDS = re.compile(r"[\s^~]*$|Traceback ")
 # What may stand in the log of a process that the system killed and is not what killed it.
@@ -58,6 +59,11 @@ class Diagnosis:
     final: bool = False
     outcome: Outcome = "crash"
 
+    @property
+    def sentence(self) -> str:
+        """Class and advice on one line, the advice alone where the class says nothing."""
+        return self.advice if self.kind == UNKNOWN.name else f"{self.kind}: {self.advice}"
+
 
 def from_plain(plain: Mapping[str, Any] | None) -> Diagnosis | None:
     """A diagnosis as it came out of JSON."""
@@ -71,6 +77,7 @@ def diagnose(
     *,
     error: str = "",
     exit_code: int | None = None,
+    of_pod: bool = False,
 ) -> Diagnosis | None:
     """What ended the run, None for an outcome that needs no diagnosis.
 
@@ -80,24 +87,39 @@ def diagnose(
         log: the end of the log of what failed.
         error: what the trainer itself told of its error: `ValueError: …`.
         exit_code: of the trainer, negative for a signal.
+        of_pod: the log is that of a pod's boot.
     """
     if outcome in _NONE:
         return None
+    rows = (*PODS, *CAUSES) if outcome == "no_capacity" or of_pod else CAUSES
     told = passages(log)
-    passage = _first_hand(told)
-    if passage is not None and (cause := _cause(passage.told, passage.frames)):
+    passage = _first_hand(told, rows)
+    if passage is not None and (cause := _cause(rows, passage.told, passage.frames)):
         return _of_passage(cause, passage)
-    if error and (cause := _cause(error)) and not cause.second_hand:
+    if error and (cause := _cause(rows, error)) and not cause.second_hand:
         return _diagnosis(cause, passage.lines if passage else _texts(error), error)
     if passage is None:
-        found = _scanned(log, reason, killed=exit_code in KILLED)
+        # Who refuses a task file speaks of the file, in whatever words.
+        of_reason = PODS if outcome == "config_error" and not log else (*rows, *PODS)
+        texts = [(useful(log)[-SCANNED:], rows), ([reason], of_reason)]
+        found = _scanned(texts, reason, killed=exit_code in KILLED)
         if found is not None:
             return found
-    if told and (cause := _cause(told[-1].told)):
+    if told and (cause := _cause(rows, told[-1].told)):
         return _of_passage(cause, told[-1])
     fallback = _OF_OUTCOME.get(outcome, UNKNOWN)
     lines = passage.lines if passage else _texts(error) or _texts(reason)
     return _diagnosis(fallback, lines, reason)
+
+
+def in_few_words(reason: str, found: Diagnosis | None) -> str:
+    """The reason of a failed run for a notice, whose first 300 characters must do: class, telling
+    line, what to do.
+    """
+    if found is None or found.kind == UNKNOWN.name:
+        return reason
+    said = reason if len(reason) <= SAID else reason[: SAID - 1] + "…"
+    return f"{found.kind}: {said} → {found.advice}"
 
 
 def _of_passage(cause: Cause, passage: Passage) -> Diagnosis:
@@ -109,53 +131,46 @@ def _of_passage(cause: Cause, passage: Passage) -> Diagnosis:
     return _diagnosis(cause, lines, passage.told)
 
 
-def _first_hand(told: Sequence[Passage]) -> Passage | None:
+def _first_hand(told: Sequence[Passage], rows: Sequence[Cause]) -> Passage | None:
     """The error that the others follow from, None when none is told at first hand.
 
     Of several ranks the first one with a cause that we know; else the last error, for what a
     program told before that did not end it.
     """
-    own = [each for each in told if not _is_second_hand(each)]
-    if any(each.rank is not None for each in own):
-        return next((each for each in own if _cause(each.told, each.frames)), own[0])
-    return own[-1] if own else None
+    known = [(each, _cause(rows, each.told, each.frames)) for each in told]
+    own = [(each, cause) for each, cause in known if cause is None or not cause.second_hand]
+    if any(each.rank is not None for each, _ in own):
+        return next((each for each, cause in own if cause), own[0][0])
+    return own[-1][0] if own else None
 
 
-def _is_second_hand(passage: Passage) -> bool:
-    cause = _cause(passage.told, passage.frames)
-    return cause is not None and cause.second_hand
+def _cause(rows: Sequence[Cause], told: str, frames: str = "") -> Cause | None:
+    return next((cause for cause in rows if cause.matches(told, frames)), None)
 
 
-def _cause(told: str, frames: str = "") -> Cause | None:
-    return next((cause for cause in CAUSES if cause.matches(told, frames)), None)
-
-
-def _scanned(log: str, reason: str, *, killed: bool) -> Diagnosis | None:
-    """What the last plain lines say; of a killed process only what the system kills for."""
-    lines = useful(log)[-SCANNED:]
-    rows = [cause for cause in CAUSES if not killed or cause.name in _OF_KILLED]
-    found = _in_lines(rows, lines, second_hand=False) or _in_lines(
-        rows, [reason], second_hand=False
-    )
-    if found is None and killed:
-        return _diagnosis(_NAMED["out of host memory"], _texts(reason), reason)
-    return (
-        found
-        or _in_lines(rows, lines, second_hand=True)
-        or _in_lines(rows, [reason], second_hand=True)
-    )
-
-
-def _in_lines(
-    rows: Iterable[Cause], lines: Sequence[str], *, second_hand: bool
+def _scanned(
+    texts: Sequence[tuple[Sequence[str], Sequence[Cause]]], reason: str, *, killed: bool
 ) -> Diagnosis | None:
-    """The first row that a line is of, with that line, the last one of its kind."""
+    """What plain lines say; of a killed process only what the system kills for."""
+    if killed:
+        lines = texts[0][0]
+        return _in_lines([_NAMED[name] for name in _OF_KILLED], lines) or _diagnosis(
+            _NAMED["out of host memory"], _texts(reason), reason
+        )
+    for second_hand in (False, True):
+        for lines, rows in texts:
+            some = [cause for cause in rows if cause.second_hand is second_hand]
+            if found := _in_lines(some, lines):
+                return found
+    return None
+
+
+def _in_lines(rows: Iterable[Cause], lines: Sequence[str]) -> Diagnosis | None:
+    """The first row that a line is of, with that line, the last one of its kind, at the end."""
     for cause in rows:
-        if cause.second_hand is not second_hand:
-            continue
         at = next((n for n in reversed(range(len(lines))) if cause.matches(lines[n])), None)
         if at is not None:
-            around = [line for line in lines[max(0, at - 1) : at + 3] if not _NO_WORDS.match(line)]
+            around = [line for line in lines[max(0, at - 2) : at + 1] if not _NO_WORDS.match(line)]
             return _diagnosis(cause, tuple(map(cut, around)), "\n".join(around))
     return None
 

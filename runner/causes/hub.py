@@ -18,10 +18,7 @@ HUB: tuple[Cause, ...] = (
         ),
         final=True,
         words={
-            "repo": (
-                r"(?:huggingface\.co/|gated dataset |Dataset ')((?:datasets/)?[\w.-]+/[\w.-]+)",
-                "…",
-            ),
+            "repo": (r"huggingface\.co/((?:datasets/)?[\w.-]+/[\w.-]+)", "…"),
         },
     ),
     Cause(

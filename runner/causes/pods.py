@@ -11,11 +11,7 @@ PODS: tuple[Cause, ...] = (
     Cause(
         "out of funds",
         "Add credit to the cloud's account; then `axolotl-runner resume`.",
-        (
-            r"want of money",
-            r"lacks credit|[Ii]nsufficient (credit|funds|balance)",
-            r"\b402\b",
-        ),
+        (r"want of money", r"lacks credit|[Ii]nsufficient (credit|funds|balance)"),
         final=True,
     ),
     Cause(
@@ -50,6 +46,7 @@ PODS: tuple[Cause, ...] = (
             r"executable file not found|no such file or directory: unknown",
         ),
         final=True,
+        outcome="config_error",
     ),
     Cause(
         "no way to the gateway",
@@ -57,11 +54,11 @@ PODS: tuple[Cause, ...] = (
         "(`axolotl-runner serve`).",
         (
             r"no code from the gateway",
-            r"in fetch|/bundle/",
-            r"Failed to reach API|Server error .* for url .*/api/",
+            r"urllib\.error\.(HTTPError|URLError)",
+            r"Failed to reach API|All connection attempts failed|httpx\.Connect(Error|Timeout)",
             r"not open to pods|a token is needed that holds",
+            r"for url '?https?://\S+/api/",
         ),
-        final=True,
     ),
     Cause(
         "no capacity",
