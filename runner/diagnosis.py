@@ -126,6 +126,8 @@ def _of_passage(cause: Cause, passage: Passage) -> Diagnosis:
     """With the message of the class, which may be an earlier one of the chain."""
     telling = next((line for line in passage.told.split("\n") if cause.matches(line)), None)
     lines = passage.lines
+    if (place := cause.place(passage.frames)) and telling is None and place not in lines:
+        lines = (cut(place), *lines)
     if telling and cut(telling) not in lines:
         lines = (*lines[:2], cut(telling), *lines[2:])
     return _diagnosis(cause, lines, passage.told)

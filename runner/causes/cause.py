@@ -41,6 +41,17 @@ class Cause:
             _compiled(p).search(frames) for p in self.frames
         )
 
+    def place(self, frames: str) -> str | None:
+        """The innermost place that makes an error of this class, None where the message does."""
+        return next(
+            (
+                line
+                for line in reversed(frames.split("\n"))
+                if any(_compiled(p).search(line) for p in self.frames)
+            ),
+            None,
+        )
+
     def advise(self, text: str) -> str:
         """What to do, with the words of this text."""
         found = {}

@@ -121,7 +121,8 @@ HUB: tuple[Cause, ...] = (
         outcome="config_error",
         words={
             "what": (
-                r"(?:Unable to find|Dataset|any data file at|Couldn't find) '?([\w.-]*/[\w./-]+)",
+                r"(?:Unable to find|Dataset|any data file at|Couldn't find|dataset path) "
+                r"['(]?([\w.-]*/[\w./-]+)",
                 "above",
             ),
         },

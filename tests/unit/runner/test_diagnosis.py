@@ -227,7 +227,7 @@ CASES = [
         raised("ValueError: Kernel repository could not verify publisher trust status.")
         + "\nDuring handling of the above exception, another exception occurred:\n\n"
         + raised("ImportError: FlashAttention2 has been toggled on, but it cannot be used due to "
-                 "the following error: the package for FlashAttention2 doesn't seem to be installed."),
+                 "the error: the package for FlashAttention2 doesn't seem to be installed."),
         "Install FlashAttention2", "FlashAttention2", True,
     ),
     Case("dependency", raised("ModuleNotFoundError: No module named 'liger_kernel.ops'"),
