@@ -17,7 +17,7 @@ from runner.home import REPOSITORY
 POD = "local-boot-logs"
 # A Python that is one for everything but the worker.
 PYTHON = f"""#!/bin/sh
-if [ "$2" = prefect ]; then echo "RuntimeError: Failed to reach API at http://x/api/" >&2; exit 1; fi
+if [ "$2" = prefect ]; then echo "RuntimeError: Failed to reach API" >&2; exit 1; fi
 exec {sys.executable} "$@"
 """
 
