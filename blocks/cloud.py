@@ -1,7 +1,8 @@
 """The Cloud interface: what the rest of the project knows of a place that has pods.
 
-Seven verbs: `create`, `find`, `list_ours`, `survey`, `status`, `terminate`, `price`. Each cloud is
-a folder beside this file, its client apart from its mapping. The contract that every cloud keeps:
+Eight verbs: `create`, `find`, `list_ours`, `survey`, `status`, `terminate`, `price`, `log`. Each
+cloud is a folder beside this file, its client apart from its mapping. The contract that every cloud
+keeps:
 
 - a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists
   elsewhere
@@ -159,3 +160,8 @@ class Cloud(Protocol):
 
     def price(self, order: PodOrder) -> float:
         """USD per hour that the order would cost here."""
+
+    def log(self, pod: Pod) -> str:
+        """The last lines that the pod's container and its host have said, within some seconds;
+        empty where there are none. Errors as those of `status`.
+        """

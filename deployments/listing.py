@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
 from prefect.settings import PREFECT_API_URL
 
@@ -36,7 +37,9 @@ def print_pods(*, as_json: bool) -> int:
 
 
 def print_logs(wanted: str) -> int:
-    """Print what the flows of a run logged, and its trainer's log when it is on this machine."""
+    """Print what the flows of a run logged, then what its pods left: their logs, the trainer's too,
+    whether the pods are still there or not.
+    """
     from uuid import UUID
 
     from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
@@ -63,10 +66,16 @@ def print_logs(wanted: str) -> int:
         for entry in page:
             print(scrub(f"{entry.timestamp:%H:%M:%S} {entry.message}"))
         offset += len(page)
-    trainer = home().run(run_id) / "trainer.log"
-    if trainer.exists():
-        print(scrub(trainer.read_text(errors="replace")))
+    for path in _kept(home().run(run_id)):
+        print(f"\n== {path.relative_to(home().run(run_id))}")
+        print(scrub(path.read_text(errors="replace")))
     return 0
+
+
+def _kept(folder: Path) -> list[Path]:
+    """The logs of a run in the order in which they were last written to."""
+    found = [*folder.glob("*.log"), *folder.glob("logs/*/*.log")]
+    return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
 def _row(seen: Sighting, now: datetime) -> dict[str, object]:

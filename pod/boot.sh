@@ -14,6 +14,11 @@ fi
 found="${AXR_PYTHON:-${AXR_AXOLOTL_ENV:-/usr}/bin/python}"
 [[ -x "$found" ]] || found="$(command -v python3)"
 
+# What the pod says of itself is also kept in files: pod.sending brings them home. Whatever becomes of
+# `tee`, bash waits for the program itself.
+logs="${HOME:-/root}/axr-logs"
+mkdir -p "$logs"
+
 # A container that is started again after its pod was over has nothing to do, and costs money.
 "$found" -m pod.guard --over || true
 
@@ -25,7 +30,10 @@ while true; do
 done &
 
 # The worker's Python is not axolotl's: they want other versions of the same packages.
-until python="$("$found" -m pod.install | tail -n 1)" && [[ -x "$python" ]]; do sleep 10; done
+until python="$("$found" -m pod.install 2> >(tee -a "$logs/boot.log" >&2) | tail -n 1)" && [[ -x "$python" ]]; do
+  "$found" -m pod.sending || true
+  sleep 10
+done
 export AXR_PYTHON="$python"
 
 # A worker that dies is started again. Flow runs that it left behind are set going first, else the
@@ -36,6 +44,7 @@ while true; do
   fi
   touch "$AXR_VOLUME/.booted"
   "$python" -m prefect worker start --pool pods --work-queue "$queue" --limit 1 \
-    --name "pod-$AXR_RUN" --type process || true
+    --name "pod-$AXR_RUN" --type process > >(tee -a "$logs/worker.log") 2>&1 || true
+  "$found" -m pod.sending || true  # it ends by itself only where it can't work: nobody else may tell why
   sleep 1
 done

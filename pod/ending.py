@@ -12,9 +12,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pod.asking import ask
+from pod.sending import note
 
 AGAIN_AFTER = 15.0  # seconds
 KILL_TRIES = 200
@@ -72,6 +74,7 @@ def end_local_pod(pod: str, *, sleep: Callable[[float], None] = time.sleep) -> N
 def say(what: str) -> None:
     """One line in the pod's log."""
     print(f"guard: {what}", flush=True)
+    note(os.environ, "guard.log", f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {what}")
 
 
 def _marked(pod: str) -> Iterator[int]:

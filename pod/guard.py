@@ -40,6 +40,7 @@ from pod.marks import Marks, marks_of
 from pod.reasons import LAST, Facts, Why, limits_of, why_end
 from pod.rundir import RunDir
 from pod.saving import save_only_copy, stop_trainer
+from pod.sending import send_logs
 from pod.telling import tell
 
 RENTED = ("runpod", "vast")
@@ -69,6 +70,7 @@ class Guard:
         stop: Callable[[RunDir, float], None] = stop_trainer,
         save: Callable[[RunDir, float], str] | None = None,
         tell: Callable[[Mapping[str, str], str, str], bool] = tell,
+        send: Callable[[Mapping[str, str]], str | None] = send_logs,
         again: bool = False,
     ) -> None:
         self.environment = environment
@@ -80,7 +82,7 @@ class Guard:
         self.again = again
         self._clock, self._sleep = clock, sleep
         self._read, self._prove, self._end, self._stop = read, prove, end, stop
-        self._save, self._tell = save or self._save_only_copy, tell
+        self._save, self._tell, self._send = save or self._save_only_copy, tell, send
         self._started = clock()
         self._heard = False
         self._lease = from_facts(self.marks.read("lease"), self._started)
@@ -137,6 +139,10 @@ class Guard:
             say(f"the trainer can't be stopped: {error!r}")
         if self.environment.get("AXR_CLOUD") in RENTED and not self._rescue(why):
             return False
+        try:
+            self._send(self.environment)
+        except Exception as error:  # a log is not worth a pod that goes on
+            say(f"the logs can't be sent: {error!r}")
         self._end(self.environment)
         return True
 

@@ -25,12 +25,12 @@ def of_attempt(log: str, attempt: int) -> str:
 
 def tail(log: str, lines: int = LINES) -> tuple[str, ...]:
     """Return the last useful lines: no progress bars, no blank ones, long ones cut with a mark."""
-    return tuple(_cut(line) for line in _useful(log)[-lines:])
+    return tuple(cut(line) for line in useful(log)[-lines:])
 
 
 def error_line(log: str) -> str | None:
     """Return the last line that names an exception, with its details if they follow; else None."""
-    lines = _useful(log)
+    lines = useful(log)
     second_hand = None
     for index in range(len(lines) - 1, -1, -1):
         match = _ERROR.match(lines[index])
@@ -39,20 +39,22 @@ def error_line(log: str) -> str | None:
         if match[1] not in _SECOND_HAND:
             return headline(lines[index:])
         second_hand = second_hand or lines[index]
-    return None if second_hand is None else _cut(second_hand)
+    return None if second_hand is None else cut(second_hand)
 
 
 def headline(lines: Sequence[str]) -> str:
     """Return one line that says what an exception of several lines is about."""
     # pydantic tells the number of errors in its first line and the errors in the next ones.
     count = 3 if lines and "validation error" in lines[0] else 1
-    return _cut(" ".join(line.strip() for line in lines[:count]))
+    return cut(" ".join(line.strip() for line in lines[:count]))
 
 
-def _useful(log: str) -> list[str]:
+def useful(log: str) -> list[str]:
+    """Return the lines of a log without colours, progress bars and blank ones."""
     lines = (_COLOURS.sub("", line).rstrip() for line in re.split(r"[\r\n]+", log))
     return [line for line in lines if line.strip() and not _BAR.search(line[: 4 * LINE_LENGTH])]
 
 
-def _cut(line: str) -> str:
+def cut(line: str) -> str:
+    """Return a line of at most LINE_LENGTH characters; a cut one says so."""
     return line if len(line) <= LINE_LENGTH else line[: LINE_LENGTH - 8] + " … (cut)"

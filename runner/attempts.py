@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
+from runner.diagnosis import Diagnosis
+from runner.diagnosis import from_plain as diagnosis_from_plain
 from runner.errors import Outcome
 from runner.postmortem import PostMortem, from_plain
 from runner.report import Rung
@@ -34,7 +36,7 @@ class AttemptFacts:
 
     Steps are 1-based and inclusive, None if none; the curve is (step, loss), a loss that is not
     finite as text: JSON has no NaN. The post-mortem is mostly that of the attempt before, for only
-    healthy weights can tell which rows are bad.
+    healthy weights can tell which rows are bad. `diagnosis` says why a failed one failed.
     """
 
     n: int
@@ -57,6 +59,7 @@ class AttemptFacts:
     quarantined: tuple[str, ...] = ()
     curve: tuple[tuple[int, float | str | None], ...] = ()
     postmortem: PostMortem | None = None
+    diagnosis: Diagnosis | None = None
 
     @property
     def progressed(self) -> bool:
@@ -92,4 +95,5 @@ def from_message(message: str | None) -> AttemptFacts | None:
         checkpoints=tuple(CheckpointFact(**fact) for fact in plain["checkpoints"]),
         curve=tuple((step, loss) for step, loss in facts.curve),
         postmortem=from_plain(plain.get("postmortem")),
+        diagnosis=diagnosis_from_plain(plain.get("diagnosis")),
     )

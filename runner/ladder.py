@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from runner.attempts import AttemptFacts
 from runner.batch import Batch
+from runner.diagnosis import DISK_FULL
 from runner.errors import Outcome
 from runner.history import Attempts, as_it_was, batch_in_force, kept, overrides, start
 from runner.report import Rung
@@ -21,7 +22,6 @@ from runner.troubles import ALARMS, trouble
 
 # Outcomes that another attempt from a healthy checkpoint can mend. The rest is decided.
 RESUMABLE: frozenset[Outcome] = ALARMS | {"out_of_memory", "hang", "preempted", "crash"}
-DISK_FULL = "disk full"  # how the verdict's reason begins then
 # A pod that is taken away says nothing about the training, so it costs no resumption; the run's
 # hours and budget bound it too.
 MOST_PODS_LOST = 40
@@ -129,12 +129,19 @@ def _why_not(attempts: Attempts, recent: Attempts, settings: ResumeSettings) -> 
         return f"{last.reason} (resuming is switched off in the task file)"
     if last.outcome == "crash" and all(each.first_step is None for each in attempts):
         return last.reason  # it never trained a step: starting again would fail the same way
-    if last.outcome == "crash" and last.reason.startswith(DISK_FULL):
+    if last.outcome == "crash" and _fills_the_disk(last):
         return f"{last.reason}; make room, then `axolotl-runner resume`"
+    if last.first_step is None and last.diagnosis and last.diagnosis.final:
+        return last.reason  # a token, a package or a key is missing: it is missing next time too
     if len(recent) > 1 and _same_wall(recent[-2], last):
         earlier = recent[-2].n
         return f"{last.reason}; no progress: attempt {last.n} ended where attempt {earlier} did"
     return None
+
+
+def _fills_the_disk(attempt: AttemptFacts) -> bool:
+    found = attempt.diagnosis
+    return attempt.reason.startswith(DISK_FULL) or (found is not None and found.kind == DISK_FULL)
 
 
 def _rung(

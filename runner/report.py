@@ -207,6 +207,16 @@ class Seconds(_Part):
     total: Duration = None
 
 
+class Diagnosis(_Part):
+    """Why a run failed: its class, the few lines of a log that tell it, and what to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", serialize_by_alias=True)
+
+    kind: str = Field(alias="class")
+    lines: tuple[Line, ...] = ()
+    advice: Line
+
+
 class Report(_Part):
     """How a run ended, what it made and what it cost."""
 
@@ -225,6 +235,7 @@ class Report(_Part):
     pods: tuple[PodBill, ...] = ()
     cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False), _to_digits(4)] = 0.0
     seconds: Seconds = Seconds()
+    diagnosis: Diagnosis | None = None
 
     @model_validator(mode="after")
     def _state_goes_with_outcome(self) -> Self:

@@ -13,7 +13,7 @@ from datetime import datetime
 from runner.curve import CurvePoint, curve_png, curve_text
 from runner.notice import dollars, first_and_last, split_long_lines
 from runner.postmortem import PostMortem, SuspectRow
-from runner.report import Attempt, PodBill, Report
+from runner.report import Attempt, Diagnosis, PodBill, Report
 from runner.rungs import words
 
 LOG_LENGTH = 6000
@@ -39,7 +39,8 @@ def report_page(
     `log` is the end of the trainer's log; it is shown unless the run completed. `postmortems` tell
     which rows were trained around an alarm.
     """
-    parts = [_headline(report), _key_facts(report, links), _curve(report, points, picture)]
+    parts = [_headline(report), diagnosis_section(report.diagnosis)]
+    parts += [_key_facts(report, links), _curve(report, points, picture)]
     if report.attempts:
         parts += ["## Attempts", _table(ATTEMPT_COLUMNS, map(_attempt_row, report.attempts))]
     parts += _batches(postmortems)
@@ -51,6 +52,14 @@ def report_page(
     if log.strip() and report.state != "completed":
         parts += ["## Last log lines", _log_block(log)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def diagnosis_section(found: Diagnosis | None) -> str:
+    """Why the run failed and what to do, as Markdown; empty without a diagnosis."""
+    if found is None:
+        return ""
+    lines = _log_block("\n".join(found.lines)) if found.lines else ""
+    return f"**{_safe(found.kind)}** — {_safe(found.advice)}\n\n{lines}".rstrip()
 
 
 def report_curve(report: Report, points: Sequence[CurvePoint]) -> bytes:

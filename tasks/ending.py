@@ -21,7 +21,9 @@ from runner.errors import Outcome, RunEnded, state_name
 from runner.locks import hold
 from runner.secrets import scrub, scrub_file
 from tasks.api import API_AWAY, ApiLost
+from tasks.diagnosing import diagnosis_of
 from tasks.keeping import KEPT, kept_words
+from tasks.pod_logs import keep_logs
 from tasks.pod_run import is_cancelling
 from tasks.report import report
 from tasks.run import Run, open_run, parent_lock
@@ -88,8 +90,11 @@ def finish(
             end = replace(end, reason=f"{end.reason}; {ONLY_COPY}: {why}")
             remember(run.id, {"reason": end.reason})
             teardown = leave_to_guard
+        if end.outcome not in ("completed", "cancelled"):  # the latter has 30 s in all
+            keep_logs(run.id, recall(run.id))
         teardown(run.id)
-        for log_file in run.folder.glob("*.log"):  # of a local pod, whose volume stays here
+        # Of a local pod, whose volume stays here, and what pods have sent.
+        for log_file in (*run.folder.glob("*.log"), *run.folder.glob("logs/*/*.log")):
             scrub_file(log_file)
     report(run, end.outcome, end.reason, end.published)
     return _state(run.id, end)
@@ -119,11 +124,14 @@ def _keeps_pod(run: Run, end: End) -> bool:
 
 
 def _state(run_id: str, end: End) -> State[Any]:
-    """The state that the UI shows: the outcome's name, the reason, the last lines of the log."""
+    """The state that the UI shows: the outcome's name, the reason, what to do, the last lines."""
     if end.outcome == "completed":
         return Completed(message=end.reason)
     if end.outcome == "cancelled":
         return Cancelled(message=end.reason)
-    tail = "\n".join(done[-1].tail) if (done := attempts(run_id)) else ""
-    message = f"{end.reason}\n\n{tail}".rstrip()
-    return Failed(name=state_name(end.outcome), message=message)
+    done = attempts(run_id)
+    found = diagnosis_of(run_id, end.outcome, end.reason, done)
+    tail = "\n".join(done[-1].tail if done else found.lines if found else ())
+    parts = [end.reason, found.sentence if found else "", tail]
+    message = "\n\n".join(part for part in parts if part)
+    return Failed(name=state_name(end.outcome), message=scrub(message))

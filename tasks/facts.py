@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from blocks.logs import log
-from pod import events, ledger, verdict
+from pod import events, ledger, logtail, verdict
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts, CheckpointFact
 from runner.curve import curve_points, thin
+from runner.diagnosis import DISK_FULL, Diagnosis, diagnose
 from runner.errors import Outcome, RunEnded
 from runner.postmortem import post_mortem
 from runner.report import Rung
@@ -21,7 +22,7 @@ from runner.secrets import scrub, scrub_plain
 from tasks.starting import Plan, noted
 
 CURVE_POINTS = 300
-TAIL_BYTES = 64 * 1024
+TAIL_BYTES = 256 * 1024  # a rank that fails makes each other one print some kB
 
 
 def read_facts(
@@ -39,18 +40,26 @@ def read_facts(
         for event in every
         if event["attempt"] == plan.n
     ]
+    tail = _tail(folder.trainer_log)
     judged = verdict.judge(
         seen,
         attempt=plan.n,
         alive=False,
         exit_code=exit_code,
-        log_tail=_tail(folder.trainer_log),
+        log_tail=tail,
         out=folder.out,
     )
     assert judged is not None, "a trainer that is not alive always gets a verdict"
-    _set_aside(folder, plan, judged.onset_step)
-    facts = _facts(folder, plan, seen, judged)
-    return replace(facts, outcome=outcome, reason=outcome) if outcome else facts
+    why = diagnose(
+        judged.outcome,
+        judged.reason,
+        logtail.of_attempt(tail, plan.n),
+        error=_error(seen),
+        exit_code=exit_code,
+    )
+    _set_aside(folder, plan, judged.onset_step, broken=why is not None and why.kind == DISK_FULL)
+    facts = _diagnosed(_facts(folder, plan, seen, judged), why)
+    return replace(facts, outcome=outcome, reason=outcome, diagnosis=None) if outcome else facts
 
 
 def refused(folder: RunDir, plan: Plan, why: RunEnded) -> AttemptFacts:
@@ -64,18 +73,37 @@ def refused(folder: RunDir, plan: Plan, why: RunEnded) -> AttemptFacts:
         pod=os.environ.get("AXR_POD"),
         cloud=os.environ.get("AXR_CLOUD"),
         checkpoints=_checkpoints(folder),
+        diagnosis=diagnose(why.outcome, str(why)),
     )
 
 
-def _set_aside(folder: RunDir, plan: Plan, onset: int | None) -> None:
-    """Quarantine what was saved from the onset on at once: no attempt may follow that does it.
+def _error(seen: Sequence[events.Event]) -> str:
+    """What the trainer itself told of its error, empty when it told nothing."""
+    told = [event for event in seen if event["kind"] == "error"]
+    return f"{told[-1]['error']}: {told[-1].get('message') or ''}" if told else ""
+
+
+def _diagnosed(facts: AttemptFacts, why: Diagnosis | None) -> AttemptFacts:
+    """The attempt with what it failed of. The first one that fails before its first step for the
+    task file's own fault is a `config_error`: nothing was trained, and no attempt can mend it.
+    """
+    facts = replace(facts, diagnosis=why)
+    untrained = facts.n == 1 and facts.first_step is None
+    if why and facts.outcome == "crash" and untrained:
+        return replace(facts, outcome=why.outcome)
+    return facts
+
+
+def _set_aside(folder: RunDir, plan: Plan, onset: int | None, *, broken: bool) -> None:
+    """Quarantine what was saved from the onset on at once: no attempt may follow that does it; and
+    `broken` checkpoints, which a full disk leaves.
 
     Once the next attempt has begun, checkpoints of these steps are its own.
     """
-    if onset is None or not noted(folder, plan.n):
+    if not noted(folder, plan.n) or (onset is None and not broken):
         return
-    if any(checkpoint.step >= onset for checkpoint in ledger.checkpoints(folder)):
-        moved = ledger.quarantine(folder, onset=onset, attempt=plan.n)
+    late = any(onset is not None and each.step >= onset for each in ledger.checkpoints(folder))
+    if (broken or late) and (moved := ledger.quarantine(folder, onset=onset, attempt=plan.n)):
         log().warning("Set aside: %s", ", ".join(moved))
 
 

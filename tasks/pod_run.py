@@ -9,7 +9,9 @@ from pathlib import Path
 
 from prefect.runtime import flow_run
 
+from blocks.logs import log
 from pod.rundir import RunDir
+from pod.sending import send_logs
 from runner.locks import hold
 from tasks.api import api
 
@@ -29,11 +31,18 @@ def follower_lock(run: str, flow_run_id: str) -> Path:
 
 @contextmanager
 def alive(run: str) -> Iterator[RunDir]:
-    """Hold this flow run's lock for the length of the block; waits for a twin that still lives."""
+    """Hold this flow run's lock for the length of the block; waits for a twin that still lives.
+
+    At its end the pod's logs go to the control side: the pod may be gone a moment later.
+    """
     folder = run_dir(run)
     folder.path.mkdir(parents=True, exist_ok=True)
     with hold(follower_lock(run, str(flow_run.id)), wait=True):
-        yield folder
+        try:
+            yield folder
+        finally:
+            if why := send_logs():
+                log().warning("The pod's logs: %s", why)
 
 
 def is_cancelling(flow_run_id: str) -> bool:

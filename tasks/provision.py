@@ -17,6 +17,7 @@ from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds, Train
 from runner.notice import dollars
 from tasks.api import api, write
 from tasks.budget import is_too_dear, left_of_budget, most_per_hour
+from tasks.diagnosing import why_not_started
 from tasks.installation import a_place
 from tasks.limits import PUBLISHING_TAKES, Limits
 from tasks.ordering import pod_order
@@ -57,10 +58,16 @@ def _provision(run: Run, order: Order) -> Pod:
                 wait_until_ready(cloud_of(pod), pod, look=limits)
             return pod
         except DidNotStart as why:
-            log().warning("Pod %s did not start (%s): it is given back", pod.id, why)
+            told = why_not_started(pod, str(why))
+            words = "; ".join([str(why), *told.lines[-1:]])
+            log().warning("Pod %s did not start (%s): it is given back", pod.id, words)
             end_pod(pod)
             limits.look()
-            dead[pod.place or pod.id] = f"{pod.id} on {pod.cloud} ({pod.place}): {why}"
+            dead[pod.place or pod.id] = f"{pod.id} on {pod.cloud} ({pod.place}): {words}"
+            if told.final:  # the next machine would get the same image and the same packages
+                raise TrainingFailed(
+                    told.outcome, f"the pod {pod.id} did not start: {words}"
+                ) from why
             if len(dead) >= MOST_DEAD:
                 raise NoCapacity(
                     f"{len(dead)} machines did not start: {'; '.join(dead.values())}"

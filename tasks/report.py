@@ -15,15 +15,18 @@ from prefect.client.schemas.objects import FlowRun
 
 from runner.attempts import AttemptFacts
 from runner.curve import CurvePoint
+from runner.diagnosis import Diagnosis as Found
+from runner.diagnosis import in_few_words
 from runner.errors import ConfigError, Outcome
 from runner.home import home
 from runner.notice import Kind
 from runner.postmortem import newest_of_each
-from runner.report import Attempt, PodBill, Report, Seconds, state_of, write_report
+from runner.report import Attempt, Diagnosis, PodBill, Report, Seconds, state_of, write_report
 from runner.report_page import report_curve, report_page
 from runner.secrets import scrub
 from runner.settings import NotifySettings
 from tasks.api import api, write
+from tasks.diagnosing import diagnosis_of
 from tasks.matrix import show_comparison_of
 from tasks.notify import deliver, ui_link
 from tasks.pushing import answer_end
@@ -36,13 +39,16 @@ from tasks.standing import attempts, children, pods_of, recall
 def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Path:
     """Write the report of a run that has ended and tell people; safe to repeat."""
     done = attempts(run.id)
-    made = make_report(run, outcome, reason, published, done)
+    found = diagnosis_of(run.id, outcome, reason, done)
+    made = make_report(run, outcome, reason, published, done, found)
     log = "\n".join(done[-1].tail) if done and outcome != "completed" else ""
+    log = log or "\n".join(found.lines if found else ())
     path = write_report(made, run.folder)
     _write_page(run, made, done, log)
     kind: Kind = "completed" if outcome == "completed" else "failed"
     settings = _notify_settings(run.id)
-    deliver(run, settings, kind, reason, outcome=outcome, facts=_final(made), log=log)
+    said = in_few_words(reason, found)
+    deliver(run, settings, kind, said, outcome=outcome, facts=_final(made), log=log)
     answer_end(run, outcome, reason)
     show_comparison_of(run)
     return path
@@ -67,9 +73,16 @@ def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> N
 
 
 def make_report(
-    run: Run, outcome: Outcome, reason: str, published: str | None, done: list[AttemptFacts]
+    run: Run,
+    outcome: Outcome,
+    reason: str,
+    published: str | None,
+    done: list[AttemptFacts],
+    found: Found | None = None,
 ) -> Report:
-    """The report, derived from Prefect alone: the run's labels and what its children said."""
+    """The report, derived from Prefect alone: the run's labels and what its children said; with
+    what was `found` to have ended a failed one.
+    """
     now = datetime.now(UTC)
     facts = recall(run.id)
     pods = [_bill(pod_id, bill, now) for pod_id, bill in pods_of(facts).items()]
@@ -91,6 +104,7 @@ def make_report(
         pods=tuple(pods),
         cost_usd=sum(pod.cost_usd or 0.0 for pod in pods),
         seconds=_seconds(run, facts, now),
+        diagnosis=_diagnosis(found),
     )
 
 
@@ -101,6 +115,14 @@ def curve(done: list[AttemptFacts]) -> list[CurvePoint]:
         for attempt in done
         for step, loss in attempt.curve
     ]
+
+
+def _diagnosis(found: Found | None) -> Diagnosis | None:
+    if found is None:
+        return None
+    return Diagnosis.model_validate(
+        {"class": found.kind, "lines": found.lines, "advice": found.advice}
+    )
 
 
 def _attempt(facts: AttemptFacts) -> Attempt:

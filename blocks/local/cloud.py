@@ -25,6 +25,7 @@ from uuid import uuid4
 from blocks.cloud import Pod, PodOrder, PodPhase, PodStatus, Seen
 from blocks.local import processes
 from pod.rundir import replace_text
+from pod.sending import end_of
 from runner.errors import NoCapacity, PodLost, TryAgain
 from runner.home import REPOSITORY, Home, axolotl_environment, home
 
@@ -115,6 +116,10 @@ class LocalCloud:
     def price(self, order: PodOrder) -> float:
         """What this machine is said to cost, USD per hour."""
         return self.price_per_hour
+
+    def log(self, pod: Pod) -> str:
+        """The end of boot.log: the boot script, the guard and the worker."""
+        return end_of(self.where.pods / pod.id / "boot.log")
 
     def _cpu_percent(self, pod_id: str, cpu_seconds: float) -> float | None:
         """The share of all processors since the look before this one, 0–100; None at the first.

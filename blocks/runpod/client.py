@@ -15,6 +15,8 @@ What was sent is never part of a message: it holds secrets.
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -36,6 +38,9 @@ TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 AGENT = "axolotl-runner"
 DETAIL_LENGTH = 300
 MOST_PAGES = 100
+LOG_LINES = 500
+LOG_SILENCE = 2.0  # seconds
+LOG_WITHIN = 6.0
 # A 400 of a create call says in words alone that no machine is free, and not always the true words:
 # "enough disk space" and "this machine" were seen when there was no machine at all.
 CAPACITY_WORDS = (
@@ -119,6 +124,36 @@ class RunPodClient:
     def delete(self, pod_id: str) -> None:
         """End a pod; one that is not there is no error. What it took to is only seen in a list."""
         self._send("DELETE", f"pods/{_part(pod_id)}")
+
+    def log(self, pod_id: str) -> list[str]:
+        """The last lines of container and host, empty for a pod that is not there.
+
+        The stream never ends: what was said before comes at once, so silence ends the reading.
+        """
+        lines: list[str] = []
+        until = time.monotonic() + LOG_WITHIN
+        query = {"tail": str(LOG_LINES)}
+        try:
+            with self._http.stream(
+                "GET", f"pods/{_part(pod_id)}/logs", params=query, timeout=LOG_SILENCE
+            ) as answer:
+                if answer.status_code == 404:
+                    return []
+                if not answer.is_success:
+                    answer.read()
+                    _check(answer)
+                for line in answer.iter_lines():
+                    if line.startswith("data:"):
+                        lines.append(str(json.loads(line.removeprefix("data:"))["line"]))
+                    if len(lines) >= LOG_LINES or time.monotonic() > until:
+                        break
+        except httpx.ReadTimeout:
+            return lines
+        except httpx.HTTPError as lost:
+            raise TryAgain(f"RunPod can't be reached: {_kind(lost)}") from lost
+        except (ValueError, LookupError, TypeError) as strange:
+            raise TryAgain("RunPod's log can't be read") from strange
+        return lines
 
     def billed(self, pod_id: str) -> float:
         """USD billed for this pod so far; RunPod books every few minutes."""

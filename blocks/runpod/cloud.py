@@ -114,6 +114,10 @@ class RunPodCloud:
                 raise TryAgain(f"the RunPod pod {pod.id} is not confirmed gone")
             self.sleep(pause)
 
+    def log(self, pod: Pod) -> str:
+        """The last lines of the pod's container and of its host."""
+        return "\n".join(self.client.log(pod.id))
+
     def price(self, order: PodOrder) -> float:
         """USD per hour of the first machine that would be asked for."""
         return self._candidates(order)[0].price_per_hour

@@ -32,6 +32,7 @@ MOST_PAGES = 200
 MOST_OFFERS = 64
 # Seconds between calls, as published, and a little more for the way.
 GAPS = {"create": 4.6, "destroy": 3.1, "get": 2.1, "list": 1.1, "change": 1.1, "search": 6.1}
+LOG_LINES = 500
 TRIES = 4  # of a call that Vast wants later
 
 T = TypeVar("T")
@@ -142,6 +143,21 @@ class VastClient:
     def label(self, number: str, label: str) -> None:
         """Name an instance."""
         self._called("change", lambda: self._sdk.label_instance(int(number), label))
+
+    def log(self, number: str, *, host: bool = False) -> str:
+        """The last lines of an instance's container, or of what its host did with it.
+
+        Vast uploads them first, and cuts each at some hundred characters; "" when that takes long.
+        """
+
+        def ask() -> str:
+            try:
+                found = self._sdk.logs(int(number), tail=str(LOG_LINES), daemon_logs=host)
+            except TimeoutError:
+                return ""
+            return found if isinstance(found, str) else ""
+
+        return self._called("log", ask)
 
     def credit(self) -> float:
         """USD that the account can still spend."""

@@ -118,6 +118,10 @@ class VastCloud:
                 raise TryAgain(f"the Vast instance {pod.id} is not confirmed gone")
             self.sleep(pause)
 
+    def log(self, pod: Pod) -> str:
+        """The last lines of the instance's container, and of its host where that said nothing."""
+        return self.client.log(pod.id) or self.client.log(pod.id, host=True)
+
     def price(self, order: PodOrder) -> float:
         """USD per hour, storage included, of the first offer that would be taken."""
         return self._candidates(order)[0].price_per_hour

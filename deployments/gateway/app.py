@@ -3,6 +3,7 @@
 /health        no token needed; says nothing of what lies behind
 /api/…         the Prefect API, with a pod's token: see rules, frames and ownership
 /bundle/<run>  the code for the pod of this run, with its token
+/logs/…        PUT: a log of this run's pod, with its token: see logs_door
 /push          a push event, with a pusher's token
 /github        GitHub's webhook, signed with the secret of AXR_WEBHOOK_SECRET; 404 without one
 
@@ -33,6 +34,7 @@ from starlette.websockets import WebSocket
 from deployments.gateway import sockets
 from deployments.gateway.bundle import NoBundle, make_bundle
 from deployments.gateway.events_door import push_event
+from deployments.gateway.logs_door import keep_log
 from deployments.gateway.ownership import Ownership
 from deployments.gateway.rules import Refused, is_plain, judge, the_lease
 from deployments.gateway.upstream import Answer, Away, Upstream
@@ -67,6 +69,7 @@ class Gateway:
     repository: Path
     bundles: Path
     copies: Path
+    runs: Path
     clock: Callable[[], float] = time.time
     webhook_secret: str | None = field(default=None, repr=False)
     ownership: Ownership = field(init=False)
@@ -119,6 +122,15 @@ class Gateway:
             log.error("no bundle for run %s: %s", token.run, no)
             raise Ended(JSONResponse({"detail": str(no)}, 500)) from no
         return FileResponse(archive, media_type="application/gzip")
+
+    async def log(self, request: Request) -> Response:
+        """Keep a log of the pod of this run."""
+        token = self._token(request)
+        path = self._plain_path(request, token).removeprefix("/logs/")
+        body = await _body(request)
+        if refused := await asyncio.to_thread(keep_log, self.runs, token, path, body):
+            raise self._refuse(request, token, refused.reason)
+        return JSONResponse({"kept": True})
 
     async def push(self, request: Request) -> Response:
         """Take a push event from outside."""
@@ -217,7 +229,14 @@ def make_app(
     reached = Upstream(upstream, auth_string=auth_string, transport=transport)
     folder = bundles or home().path / "bundles"
     gateway = Gateway(
-        reached, key, repository, folder, folder.parent / COPIES, clock, webhook_secret
+        reached,
+        key,
+        repository,
+        folder,
+        folder.parent / COPIES,
+        folder.parent / "runs",
+        clock,
+        webhook_secret,
     )
 
     @asynccontextmanager
@@ -230,6 +249,7 @@ def make_app(
         routes=[
             Route("/health", _health),
             Route("/bundle/{run}", gateway.bundle, methods=["GET"]),
+            Route("/logs/{rest:path}", gateway.log, methods=["PUT"]),
             Route("/push", gateway.push, methods=["POST"]),
             Route("/github", gateway.github, methods=["POST"]),
             Route(f"{API}/{{rest:path}}", gateway.api, methods=METHODS),

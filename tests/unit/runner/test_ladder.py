@@ -11,6 +11,8 @@ from hypothesis import strategies as some
 
 from runner.attempts import AttemptFacts, CheckpointFact
 from runner.batch import Batch
+from runner.diagnosis import diagnose
+from runner.errors import Outcome
 from runner.ladder import FIRST, MOST_PODS_LOST, NextAttempt, Stop, next_attempt
 from runner.report import Rung
 from runner.settings import ResumeSettings
@@ -340,6 +342,29 @@ def test_a_full_disk_is_not_trained_on() -> None:
     assert isinstance(plan, Stop)
     assert plan.reason.startswith("disk full at step 22")
     assert plan.kept == "out/checkpoint-20"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "line"),
+    [
+        ("crash", "OSError: You are trying to access a gated repo."),
+        ("hang", "wandb: ERROR run me/x was previously created and deleted; try a new run name"),
+    ],
+)
+def test_what_no_attempt_can_mend_is_not_tried_again(outcome: Outcome, line: str) -> None:
+    """H08, H43: it got no step further, and won't on another machine; what was healthy is named."""
+    why = diagnose(outcome, "x", line)
+    failed = _end(2, outcome, first_step=None, last_step=None, diagnosis=why)
+    plan = next_attempt([_spike(), failed], ResumeSettings())
+    assert isinstance(plan, Stop)
+    assert (plan.reason, plan.kept) == (failed.reason, "out/checkpoint-20")
+
+
+def test_what_may_pass_by_itself_is_tried_again() -> None:
+    """A hub that was down, for an attempt that has something to go on from."""
+    why = diagnose("crash", "x", "HTTP Error 503 thrown while requesting HEAD http://hub/x")
+    failed = _end(2, "crash", first_step=None, last_step=None, diagnosis=why)
+    assert isinstance(next_attempt([_spike(), failed], ResumeSettings()), NextAttempt)
 
 
 def test_resuming_can_be_switched_off() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from blocks.cloud import Cloud, Pod, PodOrder
+from runner.diagnosis import diagnose
 from runner.errors import ConfigError, KeyRefused, NoCapacity, OutOfFunds, TrainingFailed
 from runner.taskfile import parse_task_file
 from tasks import provision
@@ -135,6 +136,19 @@ def test_a_cloud_of_dead_machines_ends_the_run(
     with pytest.raises(NoCapacity, match=f"{MOST_DEAD} machines did not start"):
         _provision(monkeypatch, FakeCloud("runpod"), dead=99)
     assert len(ended) == MOST_DEAD
+
+
+def test_a_machine_that_fails_of_what_the_next_one_has_too_is_the_only_one(
+    monkeypatch: pytest.MonkeyPatch, ended: list[str]
+) -> None:
+    """H23, H56: the end of its log stands in the reason, and no second pod is rented."""
+    boot = "daemon: manifest for me/image not found: manifest unknown"
+    why = diagnose("no_capacity", "x", boot)
+    monkeypatch.setattr(provision, "why_not_started", lambda pod, reason: why)
+    with pytest.raises(TrainingFailed, match=r"still queued.*manifest unknown") as failed:
+        _provision(monkeypatch, FakeCloud("runpod"), dead=99)
+    assert failed.value.outcome == "config_error"
+    assert ended == ["pod-1"]
 
 
 def test_fewer_gpus_are_taken_where_no_cloud_has_the_first_count() -> None:
