@@ -1,4 +1,4 @@
-"""Sends notices to the places named by Apprise URLs; a run never waits or fails for one.
+"""Sends notices to the places named by Apprise URLs.
 
 Contract:
 - `deliver` never raises and returns within 10 s; True means that every place took the notice;
@@ -6,7 +6,7 @@ Contract:
   rest of such a URL is a password;
 - Apprise's own log is shut off: at debug level it holds whole URLs.
 
-Not covered: trying again later. A notice that found nobody is lost; the report is not.
+Runs do not call this: they leave their notices in the outbox, whose postman tries again later.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import re
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -46,6 +47,23 @@ APP_URL = "https://github.com/axolotl-ai-cloud/axolotl"
 _DISCORD = re.compile(r"(discord://|https://discord(app)?\.com/api/webhooks/)", re.IGNORECASE)
 
 _THREAD_NAME = "axr-notice"
+# Statuses after which the same request may succeed later: too slow, too many, the other side's.
+_LATER = re.compile(r"HTTP (408|425|429|5\d\d)")
+# In Discord's answer to too many requests, and in those of the services that copied it.
+_RETRY_AFTER = re.compile(r'"retry_after": ?([0-9.]+)')
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of sending to one place: empty when it took the notice.
+
+    `problem` says in a few words what went wrong, without the URL; `later` whether it is worth
+    another try, `after` how many seconds the service asks to wait with that, where it says so.
+    """
+
+    problem: str = ""
+    later: bool = False
+    after: float | None = None
 
 
 class Delivers(Protocol):
@@ -97,7 +115,7 @@ def load_notifier(block_name: str | None, urls_from_env: str | None) -> Notifier
     learn({f"notice_url_{number}": url for number, url in enumerate(urls, 1)})
     for number, url in enumerate(urls, 1):
         if not is_usable(url):
-            _log().warning("Notices can't be sent to %s.", _place(url, number, len(urls)))
+            _log().warning("Notices can't be sent to %s.", place_of(url, number, len(urls)))
     return notifier if urls else NoNotifier()
 
 
@@ -117,44 +135,47 @@ def deliver_to(
     Each has a daemon thread, because a service's own timeouts add up to more than a run should
     wait; one that is still at it after `deadline` seconds counts as failed and dies with us.
     """
-    _hush_libraries()
     until = time.monotonic() + deadline
-    answers = [_begin(url, notice, attach) for url in urls]
+    answers = [begin(url, notice, attach) for url in urls]
     failed = []
     for number, (url, answer) in enumerate(zip(urls, answers, strict=True), 1):
-        problem = _wait_for(answer, until - time.monotonic())
+        problem = _wait_for(answer, until - time.monotonic()).problem
         if problem:
-            failed.append(f"{_place(url, number, len(urls))}: {problem}")
+            failed.append(f"{place_of(url, number, len(urls))}: {problem}")
     if failed:
         _log().warning("Notice %r was not delivered (%s).", notice.kind, "; ".join(failed))
     return bool(urls) and not failed
 
 
-def _begin(url: str, notice: Notice, attach: Path | None) -> SimpleQueue[str]:
-    """Start sending; the queue gets the problem in a few words, empty when it went well."""
-    answer: SimpleQueue[str] = SimpleQueue()
+def begin(url: str, notice: Notice, attach: Path | None = None) -> SimpleQueue[Answer]:
+    """Start sending to one place, in a daemon thread; the queue gets the answer when there is one.
+
+    A thread, because a service's own timeouts add up to more than anybody should wait.
+    """
+    answer: SimpleQueue[Answer] = SimpleQueue()
+    _hush_libraries()
 
     def send() -> None:
         try:
             answer.put(_send(url, notice, attach))
         except Exception as error:  # a border: any of 130 plugins; its text may hold the URL
-            answer.put(type(error).__name__)
+            answer.put(Answer(type(error).__name__))
 
     try:
         threading.Thread(target=send, name=_THREAD_NAME, daemon=True).start()
     except RuntimeError:  # no thread to be had, as at the exit of the interpreter
-        answer.put("no thread left")
+        answer.put(Answer("no thread left", later=True))
     return answer
 
 
-def _wait_for(answer: SimpleQueue[str], seconds: float) -> str:
+def _wait_for(answer: SimpleQueue[Answer], seconds: float) -> Answer:
     try:
         return answer.get(timeout=max(seconds, 0.0))
     except Empty:
-        return "no answer in time"
+        return Answer("no answer in time", later=True)
 
 
-def _send(url: str, notice: Notice, attach: Path | None) -> str:
+def _send(url: str, notice: Notice, attach: Path | None) -> Answer:
     from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType
 
     # No asynchronous mode and no service timeout: both use a pool of Apprise's own, whose
@@ -164,23 +185,33 @@ def _send(url: str, notice: Notice, attach: Path | None) -> str:
     )
     apprise = Apprise(asset=asset)
     if not apprise.add(_with_defaults(url)):
-        return "not a URL that Apprise knows"
+        return Answer("not a URL that Apprise knows")
     result = apprise.notify(
         notice.body,
         title=notice.title,
         notify_type=NotifyType(notice.notify_type),
         body_format=NotifyFormat.MARKDOWN.value,
         attach=[str(attach.resolve())] if attach and _is_sendable(attach) else None,
+        log_level=logging.DEBUG,  # its log of the call holds the service's answer
     )
     # Truthiness only: since Apprise 2 this is an object, and neither `is False` nor `== False`
     # holds for a failed one.
-    return "" if result else _problem(result)
+    return Answer() if result else _answer(result)
 
 
-def _problem(result: AppriseResult) -> str:
-    """The HTTP status in Apprise's log of the call; other text of it may hold the URL."""
-    codes = re.findall(r"error=(\d{3})", " ".join(entry.message for entry in result.logs()))
-    return f"HTTP {codes[-1]}" if codes else "refused or not reachable"
+def _answer(result: AppriseResult) -> Answer:
+    """From Apprise's log of the call: the HTTP status, and when to come back; no other text of it,
+    which may hold the URL.
+    """
+    said = " ".join(entry.message for entry in result.logs())
+    codes = re.findall(r"error=(\d{3})", said)
+    problem = f"HTTP {codes[-1]}" if codes else "refused or not reachable"
+    after = _RETRY_AFTER.findall(said)
+    return Answer(
+        problem,
+        later=not codes or bool(_LATER.fullmatch(problem)),
+        after=float(after[-1]) if after else None,
+    )
 
 
 def _is_sendable(attach: Path) -> bool:
@@ -196,7 +227,7 @@ def _with_defaults(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{added}" if added else url
 
 
-def _place(url: str, number: int, count: int) -> str:
+def place_of(url: str, number: int, count: int) -> str:
     """A place without its secret: `discord, URL 1 of 2`."""
     scheme, colon, _ = url.partition("://")
     known = colon and re.fullmatch(r"[a-z][a-z+]{0,15}", scheme.lower())

@@ -32,9 +32,9 @@ class CheckpointFact:
 class AttemptFacts:
     """One pass of the trainer.
 
-    Steps are 1-based and inclusive, None if none; the curve is (step, loss), a loss that is not
-    finite as text: JSON has no NaN. The post-mortem is mostly that of the attempt before, for only
-    healthy weights can tell which rows are bad.
+    Steps are 1-based and inclusive, None if none; the curve is (step, loss), and so are the
+    evaluations, a loss that is not finite as text: JSON has no NaN. The post-mortem is mostly that
+    of the attempt before, for only healthy weights can tell which rows are bad.
     """
 
     n: int
@@ -56,6 +56,7 @@ class AttemptFacts:
     checkpoints: tuple[CheckpointFact, ...] = ()
     quarantined: tuple[str, ...] = ()
     curve: tuple[tuple[int, float | str | None], ...] = ()
+    evals: tuple[tuple[int, float | str | None], ...] = ()
     postmortem: PostMortem | None = None
 
     @property
@@ -91,5 +92,6 @@ def from_message(message: str | None) -> AttemptFacts | None:
         quarantined=tuple(facts.quarantined),
         checkpoints=tuple(CheckpointFact(**fact) for fact in plain["checkpoints"]),
         curve=tuple((step, loss) for step, loss in facts.curve),
+        evals=tuple((step, loss) for step, loss in facts.evals),
         postmortem=from_plain(plain.get("postmortem")),
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -94,8 +93,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
         monkeypatch.setattr(sighting, "installation_id", lambda: OURS)
         one = World(rigs, server)
         monkeypatch.setattr(teardown, "CHILD_STOPS_WITHIN", 0.0)
-        people = SimpleNamespace(deliver=lambda notice: one.told.append(notice.body))
-        monkeypatch.setattr(notify, "load_notifier", lambda *_: people)
+        monkeypatch.setattr(notify, "leave", lambda notice, **_: one.told.append(notice.body))
         yield one
 
 
