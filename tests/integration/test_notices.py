@@ -12,9 +12,12 @@ import pytest
 from apprise.plugins.discord import NotifyDiscord
 from prefect.states import Failed, Running
 
+from deployments import keeper
 from deployments import postman as postman_module
 from deployments.postman import Postman, postman
+from deployments.telling import send_test
 from runner.attempts import AttemptFacts, to_message
+from runner.errors import ConfigError
 from runner.home import home
 from runner.notice import Kind
 from runner.outbox import Letter, Outbox
@@ -196,3 +199,38 @@ def test_two_hundred_notices_and_a_dead_place_stay_bounded(
     _post(0.5)
     assert time.monotonic() - began < 3
     assert len(_waiting()) == 200
+
+
+def test_a_test_notice_says_which_place_took_it(
+    discord: Emulator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """H60: `axolotl-runner notify`, for whoever sets the runner up."""
+    assert send_test(None) == 0
+    assert capsys.readouterr().out == "discord, URL 1 of 1: delivered\n"
+    monkeypatch.setenv("AXR_NOTIFY_URLS", f"{URL} discord://404/{WEBHOOK[1]} dicsord://1/x")
+    assert send_test(None) == 1
+    said = capsys.readouterr().out
+    assert said.splitlines() == [
+        "discord, URL 1 of 3: delivered",
+        "discord, URL 2 of 3: HTTP 404",
+        "dicsord, URL 3 of 3: not a URL that Apprise knows",
+    ]
+    monkeypatch.setenv("AXR_NOTIFY_URLS", "")
+    with pytest.raises(ConfigError, match="nobody is told"):
+        send_test(None)
+
+
+def test_the_keeper_sends_what_waits_while_it_runs_and_at_its_end(
+    discord: Emulator, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A postman in a thread of its own; a notice of the last second goes out too."""
+    monkeypatch.setattr(postman_module, "EVERY", 0.05)
+    run = server.add_run(Running())
+    with keeper._sending_notices(home()):
+        _tell(run, "started")
+        until = time.monotonic() + 20
+        while not discord.received and time.monotonic() < until:
+            time.sleep(0.05)
+        assert len(discord.received) == 1
+        _tell(run, "completed")
+    assert len(discord.received) == 2

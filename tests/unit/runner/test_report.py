@@ -227,7 +227,7 @@ def test_the_page_tells_the_whole_story_in_short() -> None:
     """Headline, facts, picture, attempts, pods and phases, each once."""
     page = report_page(_full_report(), POINTS, links={"Prefect": "http://x/y"}, picture="curve.png")
     assert page.startswith("# ✔ completed\n\n30 of 30 steps\n\n")
-    assert "| 30 of 30 | 1.25 | 2 | 1 min 0 s | $0.0100 | published |" in page
+    assert "| 30 of 30 | 1.25 | 2 | 60.0 s | $0.0100 | published |" in page
     assert "model `runs/3f0c6b1e/out`" in page
     assert "[Prefect](<http://x/y>)" in page
     assert "![Loss over steps, attempts in colours](curve.png)" in page
