@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -17,7 +18,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from uuid import UUID
 
 from prefect.client.schemas.actions import LogCreate
 
@@ -191,12 +191,14 @@ def _complain(run: str | None, text: str) -> None:
     print(f"postman: {text}", flush=True)
     if run is None:
         return
-    entry = LogCreate(
-        name="axolotl_runner.notices",
-        level=30,
-        message=text,
-        timestamp=datetime.now(UTC),
-        flow_run_id=UUID(run),
+    entry = LogCreate.model_validate(
+        {
+            "name": "axolotl_runner.notices",
+            "level": logging.WARNING,
+            "message": text,
+            "timestamp": datetime.now(UTC),
+            "flow_run_id": run,
+        }
     )
     try:
         api().create_logs([entry])
