@@ -1,9 +1,9 @@
 """Sends notices to the places named by Apprise URLs.
 
 Contract:
-- `deliver` never raises and returns within 10 s; True means that every place took the notice;
-- a failure is logged once per notice and names a place by its scheme only (`discord`), since the
-  rest of such a URL is a password;
+- `begin` returns at once and never raises; what came of it is an answer in a queue;
+- answers name no URL, and `place_of` names a place by its scheme only (`discord`), since the rest
+  of such a URL is a password;
 - Apprise's own log is shut off: at debug level it holds whole URLs.
 
 Runs do not call this: they leave their notices in the outbox, whose postman tries again later.
@@ -15,12 +15,10 @@ import functools
 import logging
 import re
 import threading
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from prefect.blocks.core import Block
@@ -28,13 +26,12 @@ from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
 from pydantic import Field, SecretStr
 
+from runner.errors import TryAgain
 from runner.notice import Notice
 from runner.secrets import learn
 
 if TYPE_CHECKING:
     from apprise import AppriseResult
-
-DEADLINE = 10.0
 
 # Discord refuses larger uploads of a server without boosts (10 MiB since September 2024).
 ATTACHMENT_BYTES = 9 * 1024 * 1024
@@ -66,13 +63,6 @@ class Answer:
     after: float | None = None
 
 
-class Delivers(Protocol):
-    """Whatever takes a notice."""
-
-    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
-        """Send; True when every place took it. Never raises."""
-
-
 class Notifier(Block):
     """Where the notices of runs go: any services that Apprise knows, Discord among them."""
 
@@ -84,67 +74,26 @@ class Notifier(Block):
         description="Apprise URLs, such as discord://webhook_id/webhook_token.",
     )
 
-    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
-        """Send to every URL at once; True when all took it. Never raises, takes 10 s at most."""
-        return deliver_to([url.get_secret_value() for url in self.urls], notice, attach)
 
+def places(block: str | None, urls_from_env: str | None) -> list[str]:
+    """The URLs of the named block; else those of AXR_NOTIFY_URLS, separated by spaces. They are
+    secrets, and known as such from here on.
 
-class NoNotifier:
-    """Nobody wants notices."""
-
-    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
-        """Send nothing; False, because nobody was told."""
-        return False
-
-
-def load_notifier(block_name: str | None, urls_from_env: str | None) -> Notifier | NoNotifier:
-    """The named block; else the URLs of AXR_NOTIFY_URLS, separated by spaces; else NoNotifier.
-
-    A block that can't be loaded is a warning, and the URLs are used: a run does not end for it.
+    A block that is not there is a warning, and the URLs of the environment are used; TryAgain when
+    the server does not say.
     """
-    notifier = Notifier(urls=[SecretStr(url) for url in (urls_from_env or "").split()])
-    if block_name:
+    urls = (urls_from_env or "").split()
+    if block:
         try:
             # _sync: the answer and not a coroutine, also where an event loop runs.
-            notifier = Notifier.load(block_name, _sync=True)  # type: ignore[call-arg, assignment]
-        except Exception as error:  # a border: server away, no such block, foreign content
-            _log().warning(
-                "Notifier block %r can't be loaded (%s).", block_name, type(error).__name__
-            )
-    urls = [url.get_secret_value() for url in notifier.urls]
+            found = Notifier.load(block, _sync=True)  # type: ignore[call-arg]
+            urls = [url.get_secret_value() for url in found.urls]  # type: ignore[union-attr]
+        except (ValueError, TypeError) as error:  # no such block, or one of another kind
+            _log().warning("Notifier block %r can't be loaded (%s).", block, type(error).__name__)
+        except Exception as error:  # a border: whatever a server that is away looks like
+            raise TryAgain(f"the notifier block {block!r} can't be read now") from error
     learn({f"notice_url_{number}": url for number, url in enumerate(urls, 1)})
-    for number, url in enumerate(urls, 1):
-        if not is_usable(url):
-            _log().warning("Notices can't be sent to %s.", place_of(url, number, len(urls)))
-    return notifier if urls else NoNotifier()
-
-
-def is_usable(url: str) -> bool:
-    """Whether Apprise knows what to do with this URL; nothing is sent."""
-    from apprise import Apprise
-
-    _hush_libraries()
-    return bool(Apprise().add(_with_defaults(url)))
-
-
-def deliver_to(
-    urls: Sequence[str], notice: Notice, attach: Path | None = None, *, deadline: float = DEADLINE
-) -> bool:
-    """Send a notice to all URLs at the same time; True when there are some and each took it.
-
-    Each has a daemon thread, because a service's own timeouts add up to more than a run should
-    wait; one that is still at it after `deadline` seconds counts as failed and dies with us.
-    """
-    until = time.monotonic() + deadline
-    answers = [begin(url, notice, attach) for url in urls]
-    failed = []
-    for number, (url, answer) in enumerate(zip(urls, answers, strict=True), 1):
-        problem = _wait_for(answer, until - time.monotonic()).problem
-        if problem:
-            failed.append(f"{place_of(url, number, len(urls))}: {problem}")
-    if failed:
-        _log().warning("Notice %r was not delivered (%s).", notice.kind, "; ".join(failed))
-    return bool(urls) and not failed
+    return urls
 
 
 def begin(url: str, notice: Notice, attach: Path | None = None) -> SimpleQueue[Answer]:
@@ -166,13 +115,6 @@ def begin(url: str, notice: Notice, attach: Path | None = None) -> SimpleQueue[A
     except RuntimeError:  # no thread to be had, as at the exit of the interpreter
         answer.put(Answer("no thread left", later=True))
     return answer
-
-
-def _wait_for(answer: SimpleQueue[Answer], seconds: float) -> Answer:
-    try:
-        return answer.get(timeout=max(seconds, 0.0))
-    except Empty:
-        return Answer("no answer in time", later=True)
 
 
 def _send(url: str, notice: Notice, attach: Path | None) -> Answer:
@@ -249,8 +191,12 @@ class _OtherThreads(logging.Filter):
 
 @functools.cache
 def _hush_libraries() -> None:
-    """Keep whole URLs out of our logs: Apprise logs them at debug level, and so does urllib3."""
+    """Keep whole URLs out of our logs: Apprise logs them at debug level, and so does urllib3.
+
+    Apprise's own log of a call holds them too, and the service's answer, which `_answer` reads.
+    """
     apprise_log = logging.getLogger("apprise")
+    apprise_log.setLevel(logging.DEBUG)
     apprise_log.propagate = False
     apprise_log.addHandler(logging.NullHandler())
     logging.getLogger("urllib3.connectionpool").addFilter(_OtherThreads())

@@ -21,7 +21,8 @@ from queue import Empty, SimpleQueue
 
 from prefect.client.schemas.actions import LogCreate
 
-from blocks.notifier import Answer, Notifier, begin, load_notifier, place_of
+from blocks.notifier import Answer, begin, place_of, places
+from runner.errors import TryAgain
 from runner.gathering import Gatherer, Message
 from runner.notice import Notice
 from runner.outbox import Letter, Outbox
@@ -71,7 +72,7 @@ class Postman:
     complain: Callable[[str | None, str], None] = lambda run, text: None
     clock: Callable[[], float] = time.time
     _places: dict[str, _Place] = field(default_factory=dict)
-    _known: dict[str | None, tuple[float, list[str]]] = field(default_factory=dict)
+    _known: dict[str | None, tuple[float, list[str] | None]] = field(default_factory=dict)
 
     def look(self, *, last: bool = False) -> bool:
         """Take in answers, send what is due; False when nothing waits any more.
@@ -82,7 +83,7 @@ class Postman:
         letters = self.outbox.letters()
         waiting: dict[str, list[Letter]] = {}
         for letter in letters:
-            for url in self._urls(letter.block, now):
+            for url in self._urls(letter.block, now) or ():
                 waiting.setdefault(url, []).append(letter)
         for url, theirs in waiting.items():
             self._serve(self._places[url], theirs, now, last)
@@ -105,13 +106,18 @@ class Postman:
         while self.look(last=True) and self.clock() < until:
             sleep(0.1)
 
-    def _urls(self, block: str | None, now: float) -> list[str]:
-        read, urls = self._known.get(block, (float("-inf"), []))
+    def _urls(self, block: str | None, now: float) -> list[str] | None:
+        """Where notices for this block go; None while that can't be known."""
+        read, urls = self._known.get(block, (float("-inf"), None))
         if now - read > PLACES_EVERY:
-            urls = list(dict.fromkeys(self.urls(block)))
+            try:
+                urls = list(dict.fromkeys(self.urls(block)))
+            except TryAgain as away:  # what was known holds
+                print(f"postman: {away}", flush=True)
             self._known[block] = (now, urls)
-            for number, url in enumerate(urls, 1):
-                self._places.setdefault(url, _Place(url, place_of(url, number, len(urls))))
+            named = urls or []
+            for number, url in enumerate(named, 1):
+                self._places.setdefault(url, _Place(url, place_of(url, number, len(named))))
         return urls
 
     def _serve(self, place: _Place, letters: list[Letter], now: float, last: bool) -> None:
@@ -151,15 +157,18 @@ class Postman:
 
     def _is_finished(self, letter: Letter, now: float) -> bool:
         """Whether a letter is delivered, refused or too old; then it is taken out."""
-        places = [self._places[url] for url in self._urls(letter.block, now)]
-        open_ = [place for place in places if letter.name not in place.finished]
-        if open_ and now - letter.t > MOST_AGE:
-            told = [f"{place.name}: {place.problem or 'no answer'}" for place in open_]
-            self._say(letter, "; ".join(told))
-            open_ = []
-        if not open_:
-            self.outbox.remove(letter)
-        return not open_
+        urls = self._urls(letter.block, now)
+        known = [self._places[url] for url in urls or ()]
+        left = [place for place in known if letter.name not in place.finished]
+        if urls == []:
+            self._say(letter, "no place to send it to")
+        elif (left or urls is None) and now - letter.t > MOST_AGE:
+            told = [f"{place.name}: {place.problem or 'no answer'}" for place in left]
+            self._say(letter, "; ".join(told) or f"block {letter.block!r} can't be read")
+        elif left or urls is None:
+            return False
+        self.outbox.remove(letter)
+        return True
 
     def _say(self, letter: Letter, problem: str) -> None:
         self.complain(letter.run, f"Notice {letter.notice.kind!r} was not delivered ({problem}).")
@@ -171,10 +180,7 @@ def postman(outbox: Outbox) -> Postman:
 
 
 def _urls_of(block: str | None) -> list[str]:
-    notifier = load_notifier(block, os.environ.get("AXR_NOTIFY_URLS"))
-    if not isinstance(notifier, Notifier):
-        return []
-    return [url.get_secret_value() for url in notifier.urls]
+    return places(block, os.environ.get("AXR_NOTIFY_URLS"))
 
 
 def _picture(letter: Letter) -> Path | None:

@@ -10,7 +10,7 @@ from runner.errors import ConfigError
 from runner.notice import Notice
 from runner.secrets import learn
 
-ANSWERS_WITHIN = 20.0
+ANSWERS_WITHIN = 30.0
 TEST = Notice(
     kind="started",
     title="👋 axolotl-runner: a test",

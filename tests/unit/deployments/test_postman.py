@@ -10,7 +10,8 @@ from queue import SimpleQueue
 import pytest
 
 from blocks.notifier import Answer
-from deployments.postman import FIRST_PAUSE, MOST_AGE, MOST_SENDING, Postman
+from deployments.postman import FIRST_PAUSE, MOST_AGE, MOST_SENDING, PLACES_EVERY, Postman
+from runner.errors import TryAgain
 from runner.notice import Kind, Notice, compose
 from runner.outbox import Letter, Outbox
 
@@ -183,10 +184,30 @@ def test_the_end_is_bounded_and_keeps_what_could_not_be_sent(
     assert [letter.name for letter in world.box.letters()] == ["b"]
 
 
-def test_where_nobody_wants_notices_the_box_is_emptied(world: World, postman: Postman) -> None:
-    """URLs were taken away while a notice waited."""
+def test_a_notice_without_a_place_is_said(world: World, postman: Postman) -> None:
+    """A block that was deleted, or URLs that were taken away, while it waited."""
     world.urls = ()
     world.leave("a")
     _go(world, postman, 2)
     assert world.box.letters() == []
-    assert world.sent == []
+    assert world.said == [
+        ("3f0c6b1e", "Notice 'failed' was not delivered (no place to send it to).")
+    ]
+
+
+def test_a_server_that_does_not_say_where_to_costs_no_notice(
+    world: World, postman: Postman
+) -> None:
+    """Blocks are read from the Prefect server, which may be restarting."""
+
+    def away(block: str | None) -> Sequence[str]:
+        raise TryAgain("the notifier block 'team' can't be read now")
+
+    there, postman.urls = postman.urls, away
+    world.leave("a")
+    _go(world, postman, 5)
+    assert len(world.box.letters()) == 1
+    postman.urls = there
+    _go(world, postman, PLACES_EVERY + 5)
+    assert world.tasks() == ["a"]
+    assert world.said == []
