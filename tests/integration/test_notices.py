@@ -50,7 +50,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return made
 
 
-def _post(seconds: float = 10.0) -> Postman:
+def _post(seconds: float = 60.0) -> Postman:
     """Send what waits, as at the end of a control side."""
     sender = postman(Outbox(home().outbox))
     sender.close(seconds)
@@ -228,7 +228,7 @@ def test_the_keeper_sends_what_waits_while_it_runs_and_at_its_end(
     run = server.add_run(Running())
     with keeper._sending_notices(home()):
         _tell(run, "started")
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while not discord.received and time.monotonic() < until:
             time.sleep(0.05)
         assert len(discord.received) == 1
