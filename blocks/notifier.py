@@ -1,12 +1,12 @@
-"""Sends notices to the places named by Apprise URLs; a run never waits or fails for one.
+"""Sends notices to the places named by Apprise URLs.
 
 Contract:
-- `deliver` never raises and returns within 10 s; True means that every place took the notice;
-- a failure is logged once per notice and names a place by its scheme only (`discord`), since the
-  rest of such a URL is a password;
+- `begin` returns at once and never raises; what came of it is an answer in a queue;
+- answers name no URL, and `place_of` names a place by its scheme only (`discord`), since the rest
+  of such a URL is a password;
 - Apprise's own log is shut off: at debug level it holds whole URLs.
 
-Not covered: trying again later. A notice that found nobody is lost; the report is not.
+Runs do not call this: they leave their notices in the outbox, whose postman tries again later.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ import functools
 import logging
 import re
 import threading
-import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from prefect.blocks.core import Block
@@ -27,13 +26,12 @@ from prefect.exceptions import MissingContextError
 from prefect.logging import get_logger, get_run_logger
 from pydantic import Field, SecretStr
 
+from runner.errors import TryAgain
 from runner.notice import Notice
 from runner.secrets import learn
 
 if TYPE_CHECKING:
     from apprise import AppriseResult
-
-DEADLINE = 10.0
 
 # Discord refuses larger uploads of a server without boosts (10 MiB since September 2024).
 ATTACHMENT_BYTES = 9 * 1024 * 1024
@@ -46,13 +44,23 @@ APP_URL = "https://github.com/axolotl-ai-cloud/axolotl"
 _DISCORD = re.compile(r"(discord://|https://discord(app)?\.com/api/webhooks/)", re.IGNORECASE)
 
 _THREAD_NAME = "axr-notice"
+# Statuses after which the same request may succeed later: too slow, too many, the other side's.
+_LATER = re.compile(r"HTTP (408|425|429|5\d\d)")
+# In Discord's answer to too many requests, and in those of the services that copied it.
+_RETRY_AFTER = re.compile(r'"retry_after": ?([0-9.]+)')
 
 
-class Delivers(Protocol):
-    """Whatever takes a notice."""
+@dataclass(frozen=True)
+class Answer:
+    """What came of sending to one place: empty when it took the notice.
 
-    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
-        """Send; True when every place took it. Never raises."""
+    `problem` says in a few words what went wrong, without the URL; `later` whether it is worth
+    another try, `after` how many seconds the service asks to wait with that, where it says so.
+    """
+
+    problem: str = ""
+    later: bool = False
+    after: float | None = None
 
 
 class Notifier(Block):
@@ -66,95 +74,50 @@ class Notifier(Block):
         description="Apprise URLs, such as discord://webhook_id/webhook_token.",
     )
 
-    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
-        """Send to every URL at once; True when all took it. Never raises, takes 10 s at most."""
-        return deliver_to([url.get_secret_value() for url in self.urls], notice, attach)
 
+def places(block: str | None, urls_from_env: str | None) -> list[str]:
+    """The URLs of the named block; else those of AXR_NOTIFY_URLS, separated by spaces. They are
+    secrets, and known as such from here on.
 
-class NoNotifier:
-    """Nobody wants notices."""
-
-    def deliver(self, notice: Notice, attach: Path | None = None) -> bool:
-        """Send nothing; False, because nobody was told."""
-        return False
-
-
-def load_notifier(block_name: str | None, urls_from_env: str | None) -> Notifier | NoNotifier:
-    """The named block; else the URLs of AXR_NOTIFY_URLS, separated by spaces; else NoNotifier.
-
-    A block that can't be loaded is a warning, and the URLs are used: a run does not end for it.
+    A block that is not there is a warning, and the URLs of the environment are used; TryAgain when
+    the server does not say.
     """
-    notifier = Notifier(urls=[SecretStr(url) for url in (urls_from_env or "").split()])
-    if block_name:
+    urls = (urls_from_env or "").split()
+    if block:
         try:
             # _sync: the answer and not a coroutine, also where an event loop runs.
-            notifier = Notifier.load(block_name, _sync=True)  # type: ignore[call-arg, assignment]
-        except Exception as error:  # a border: server away, no such block, foreign content
-            _log().warning(
-                "Notifier block %r can't be loaded (%s).", block_name, type(error).__name__
-            )
-    urls = [url.get_secret_value() for url in notifier.urls]
+            found = Notifier.load(block, _sync=True)  # type: ignore[call-arg]
+            urls = [url.get_secret_value() for url in found.urls]  # type: ignore[union-attr]
+        except (ValueError, TypeError) as error:  # no such block, or one of another kind
+            _log().warning("Notifier block %r can't be loaded (%s).", block, type(error).__name__)
+        except Exception as error:  # a border: whatever a server that is away looks like
+            raise TryAgain(f"the notifier block {block!r} can't be read now") from error
     learn({f"notice_url_{number}": url for number, url in enumerate(urls, 1)})
-    for number, url in enumerate(urls, 1):
-        if not is_usable(url):
-            _log().warning("Notices can't be sent to %s.", _place(url, number, len(urls)))
-    return notifier if urls else NoNotifier()
+    return urls
 
 
-def is_usable(url: str) -> bool:
-    """Whether Apprise knows what to do with this URL; nothing is sent."""
-    from apprise import Apprise
+def begin(url: str, notice: Notice, attach: Path | None = None) -> SimpleQueue[Answer]:
+    """Start sending to one place, in a daemon thread; the queue gets the answer when there is one.
 
-    _hush_libraries()
-    return bool(Apprise().add(_with_defaults(url)))
-
-
-def deliver_to(
-    urls: Sequence[str], notice: Notice, attach: Path | None = None, *, deadline: float = DEADLINE
-) -> bool:
-    """Send a notice to all URLs at the same time; True when there are some and each took it.
-
-    Each has a daemon thread, because a service's own timeouts add up to more than a run should
-    wait; one that is still at it after `deadline` seconds counts as failed and dies with us.
+    A thread, because a service's own timeouts add up to more than anybody should wait.
     """
+    answer: SimpleQueue[Answer] = SimpleQueue()
     _hush_libraries()
-    until = time.monotonic() + deadline
-    answers = [_begin(url, notice, attach) for url in urls]
-    failed = []
-    for number, (url, answer) in enumerate(zip(urls, answers, strict=True), 1):
-        problem = _wait_for(answer, until - time.monotonic())
-        if problem:
-            failed.append(f"{_place(url, number, len(urls))}: {problem}")
-    if failed:
-        _log().warning("Notice %r was not delivered (%s).", notice.kind, "; ".join(failed))
-    return bool(urls) and not failed
-
-
-def _begin(url: str, notice: Notice, attach: Path | None) -> SimpleQueue[str]:
-    """Start sending; the queue gets the problem in a few words, empty when it went well."""
-    answer: SimpleQueue[str] = SimpleQueue()
 
     def send() -> None:
         try:
             answer.put(_send(url, notice, attach))
         except Exception as error:  # a border: any of 130 plugins; its text may hold the URL
-            answer.put(type(error).__name__)
+            answer.put(Answer(type(error).__name__))
 
     try:
         threading.Thread(target=send, name=_THREAD_NAME, daemon=True).start()
     except RuntimeError:  # no thread to be had, as at the exit of the interpreter
-        answer.put("no thread left")
+        answer.put(Answer("no thread left", later=True))
     return answer
 
 
-def _wait_for(answer: SimpleQueue[str], seconds: float) -> str:
-    try:
-        return answer.get(timeout=max(seconds, 0.0))
-    except Empty:
-        return "no answer in time"
-
-
-def _send(url: str, notice: Notice, attach: Path | None) -> str:
+def _send(url: str, notice: Notice, attach: Path | None) -> Answer:
     from apprise import Apprise, AppriseAsset, NotifyFormat, NotifyType
 
     # No asynchronous mode and no service timeout: both use a pool of Apprise's own, whose
@@ -164,23 +127,33 @@ def _send(url: str, notice: Notice, attach: Path | None) -> str:
     )
     apprise = Apprise(asset=asset)
     if not apprise.add(_with_defaults(url)):
-        return "not a URL that Apprise knows"
+        return Answer("not a URL that Apprise knows")
     result = apprise.notify(
         notice.body,
         title=notice.title,
         notify_type=NotifyType(notice.notify_type),
         body_format=NotifyFormat.MARKDOWN.value,
         attach=[str(attach.resolve())] if attach and _is_sendable(attach) else None,
+        log_level=logging.DEBUG,  # its log of the call holds the service's answer
     )
     # Truthiness only: since Apprise 2 this is an object, and neither `is False` nor `== False`
     # holds for a failed one.
-    return "" if result else _problem(result)
+    return Answer() if result else _answer(result)
 
 
-def _problem(result: AppriseResult) -> str:
-    """The HTTP status in Apprise's log of the call; other text of it may hold the URL."""
-    codes = re.findall(r"error=(\d{3})", " ".join(entry.message for entry in result.logs()))
-    return f"HTTP {codes[-1]}" if codes else "refused or not reachable"
+def _answer(result: AppriseResult) -> Answer:
+    """From Apprise's log of the call: the HTTP status, and when to come back; no other text of it,
+    which may hold the URL.
+    """
+    said = " ".join(entry.message for entry in result.logs())
+    codes = re.findall(r"error=(\d{3})", said)
+    problem = f"HTTP {codes[-1]}" if codes else "refused or not reachable"
+    after = _RETRY_AFTER.findall(said)
+    return Answer(
+        problem,
+        later=not codes or bool(_LATER.fullmatch(problem)),
+        after=float(after[-1]) if after else None,
+    )
 
 
 def _is_sendable(attach: Path) -> bool:
@@ -196,7 +169,7 @@ def _with_defaults(url: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{added}" if added else url
 
 
-def _place(url: str, number: int, count: int) -> str:
+def place_of(url: str, number: int, count: int) -> str:
     """A place without its secret: `discord, URL 1 of 2`."""
     scheme, colon, _ = url.partition("://")
     known = colon and re.fullmatch(r"[a-z][a-z+]{0,15}", scheme.lower())
@@ -218,8 +191,12 @@ class _OtherThreads(logging.Filter):
 
 @functools.cache
 def _hush_libraries() -> None:
-    """Keep whole URLs out of our logs: Apprise logs them at debug level, and so does urllib3."""
+    """Keep whole URLs out of our logs: Apprise logs them at debug level, and so does urllib3.
+
+    Apprise's own log of a call holds them too, and the service's answer, which `_answer` reads.
+    """
     apprise_log = logging.getLogger("apprise")
+    apprise_log.setLevel(logging.DEBUG)
     apprise_log.propagate = False
     apprise_log.addHandler(logging.NullHandler())
     logging.getLogger("urllib3.connectionpool").addFilter(_OtherThreads())

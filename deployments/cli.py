@@ -137,6 +137,15 @@ def connect(arguments: argparse.Namespace) -> int:
     )
 
 
+def notify(arguments: argparse.Namespace) -> int:
+    """Send a test notice to AXR_NOTIFY_URLS, or to a notifier block, and say who took it."""
+    if arguments.block:
+        _connect()
+    from deployments.telling import send_test
+
+    return send_test(arguments.block)
+
+
 def _connect() -> control.Control:
     """Bring the control side up if need be and point this process's Prefect at it."""
     side = control.up(home())
@@ -185,6 +194,8 @@ def _parser() -> argparse.ArgumentParser:
     connecting.add_argument(
         "--days", type=int, default=365, help="how long the token for GitHub holds"
     )
+    telling = add(notify)
+    telling.add_argument("--block", metavar="NAME", help="a block of type Axolotl Notifier")
     listing = add(pods)
     listing.add_argument("--json", action="store_true", help="print one JSON list")
     for command in (logs, cancel, resume):

@@ -1,5 +1,5 @@
 """Keeps the control side running: the Prefect server (unless one is configured), the control
-workers, and the gateway where pods may be rented.
+workers, the gateway where pods may be rented, and the postman that sends notices.
 
 One process, started by `axolotl-runner up`. Whatever dies is started again, after `revive`; so a
 killed worker, parent or server costs a run a few seconds. SIGTERM ends all of it and leaves pods as
@@ -14,9 +14,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -29,11 +30,14 @@ from deployments.processes import Process
 from runner.gateway import CLOUD_URLS, LOCAL, PUBLIC
 from runner.home import REPOSITORY, Home, home
 from runner.locks import LockHeld, hold
+from runner.outbox import Outbox
 
 REVIVE_EVERY = 5.0
 SERVER_READY_WITHIN = 120.0
 # A process that dies again at once is not started more often than this.
 RESTART_AFTER = 2.0
+# What waits to be told when the control side is taken down has this long; the rest is sent later.
+TELL_WITHIN = 8.0
 # Where one of these is set, pods of other people's machines may want to call, or GitHub.
 RENTING = (PUBLIC, *CLOUD_URLS.values(), "AXR_WEBHOOK_SECRET")
 
@@ -120,11 +124,31 @@ def _keep(
         for one in others:
             one.start()
         _write_control(where, kept, os.environ["PREFECT_API_URL"])
-        _watch(kept, where, stopping, sleep)
+        with _sending_notices(where):
+            _watch(kept, where, stopping, sleep)
+            for one in reversed(others):
+                one.end(grace=10.0)
     finally:
         for one in reversed(kept):
             one.end(grace=10.0)
         where.control.unlink(missing_ok=True)
+
+
+@contextmanager
+def _sending_notices(where: Home) -> Iterator[None]:
+    """The postman goes his rounds in a thread, and once more at the end of the block."""
+    from deployments.postman import postman
+
+    sender, stop = postman(Outbox(where.outbox)), threading.Event()
+    rounds = threading.Thread(target=sender.run, args=[stop], name="postman", daemon=True)
+    rounds.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        rounds.join(TELL_WITHIN)
+        if not rounds.is_alive():
+            sender.close(TELL_WITHIN)
 
 
 def _watch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +32,7 @@ from tasks.spending import cost_so_far
 from tasks.standing import PREFIX, attempts, children
 
 EVERY = 1.0
+PLAIN_EVERY = 10.0
 # A run is over for the watcher when its report is there; it is written just before the final state.
 PHASES = {"prepare": "preparing the pod", "publish": "publishing the model"}
 
@@ -97,28 +100,42 @@ def wait_for_end(
 
 
 class Line:
-    """One line that is written over on a terminal, and a new line for each change elsewhere."""
+    """One line that is written over on a terminal; elsewhere a new line, at most each PLAIN_EVERY
+    seconds unless something else is being done.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._text = ""
         self._terminal = sys.stdout.isatty()
+        self._clock = clock
+        self._at = float("-inf")
 
     def show(self, text: str) -> None:
         """Show the text unless it is what stands there."""
         if text == self._text:
             return
+        if self._terminal:
+            # A line that is wider than the terminal would wrap, and could not be written over.
+            width = shutil.get_terminal_size().columns - 1
+            shown = text if len(text) <= width else text[: width - 1] + "…"
+            print(f"\r\x1b[K{shown}", end="", flush=True)
+        elif _doing(text) != _doing(self._text) or self._clock() - self._at >= PLAIN_EVERY:
+            self._at = self._clock()
+            print(text, flush=True)
+        else:
+            return
         self._text = text
-        print(
-            f"\r\x1b[K{text}" if self._terminal else text,
-            end="" if self._terminal else "\n",
-            flush=True,
-        )
 
     def end(self) -> None:
         """Leave the line standing."""
         if self._terminal and self._text:
             print()
         self._text = ""
+
+
+def _doing(text: str) -> str:
+    """The part of a line that names what is being done; numbers follow."""
+    return re.split(r" · (?=step |\$)", text, maxsplit=1)[0]
 
 
 def _until_final(run_id: str, show: Line) -> FlowRun:
@@ -136,7 +153,10 @@ def _line(flow_run: FlowRun) -> str:
         for k, v in flow_run.labels.items()
         if k.startswith(PREFIX) and v
     }
-    return f"{_phase(flow_run, facts)} · {dollars(cost_so_far(facts))}"
+    phase, cost = _phase(flow_run, facts), dollars(cost_so_far(facts))
+    # What the pod itself knew of the money is older.
+    parts = [part for part in phase.split(" · ") if not part.startswith("$")]
+    return " · ".join([*parts, cost])
 
 
 def _phase(flow_run: FlowRun, facts: dict[str, str]) -> str:

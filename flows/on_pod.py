@@ -16,6 +16,7 @@ from prefect.states import Completed, Failed
 
 from blocks.logs import log
 from pod import trainer
+from pod.pulse import read_pulse
 from pod.rundir import RunDir
 from pod.saving import NotSaved
 from pod.store.places import StoreError
@@ -34,6 +35,7 @@ from tasks.setup import run_entry, write_run_files
 from tasks.standing import leave_facts, leave_pod
 from tasks.stopping import SAVED_FIRST, AskedToStop
 from tasks.storing import bring_checkpoints, start_mirror, tending, wait_until_stored
+from tasks.surroundings import Surroundings
 from tasks.trainer import Plan, follow_trainer, start_or_attach
 
 # Prefect kills a cancelled flow 30 s after its SIGTERM; the trainer's checkpoint must be on disk
@@ -88,8 +90,11 @@ def train(
             bring_checkpoints(folder, run, plan)
             start_mirror(folder)
             process = start_or_attach(folder, plan)
-            show = tending(folder, Progress(run, attempt))
-            show = PhaseLabel(folder, str(flow_run.id), show)
+            progress = Progress(
+                run, attempt, pulse=lambda: read_pulse(folder), around=Surroundings().watched()
+            )
+            show = tending(folder, progress)
+            show = PhaseLabel(folder, str(flow_run.id), show, progress.known)
             asked = AskedToStop(str(flow_run.id))
             facts = follow_trainer(folder, plan, process, show, asked=asked)
             if facts.outcome in SAVED_FIRST:

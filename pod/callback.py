@@ -54,6 +54,14 @@ class Entry:
     skipped: rungs.Skip | None = None
 
 
+def _tokens_per_second(logs: dict[str, Any], processes: int) -> float | None:
+    """Tokens trained on in a second by all GPUs; axolotl logs those of one (`include_tkps`), and
+    none at the first entry.
+    """
+    one = number(logs.get("tokens/train_per_sec_per_gpu"))
+    return None if one is None else one * processes
+
+
 class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Reports each log entry, checkpoint and evaluation; raises LossSpike; obeys control.json.
 
@@ -137,6 +145,7 @@ class RunnerCallback(TrainerCallback):  # type: ignore[misc]  # transformers shi
             grad_norm=grad_norm,
             lr=number(logs.get("learning_rate")),
             epoch=number(logs.get("epoch", state.epoch)),
+            tokens_per_second=_tokens_per_second(logs, args.world_size),
         )
         alarm = self._agreed(alarm, step, grad_norm)
         if alarm is not None:

@@ -59,9 +59,11 @@ class Reporter:
         grad_norm: float | None,
         lr: float | None,
         epoch: float | None,
+        tokens_per_second: float | None = None,
     ) -> Alarm | None:
         """Take one entry of the training log; returns the alarm if this entry made it certain."""
-        self._append("step", step, loss=loss, grad_norm=grad_norm, lr=lr, epoch=epoch)
+        pace = {} if tokens_per_second is None else {"tokens_per_second": tokens_per_second}
+        self._append("step", step, loss=loss, grad_norm=grad_norm, lr=lr, epoch=epoch, **pace)
         self._logged.append(step)
         return None if self.detector is None else self.detector.update(step, loss, grad_norm)
 

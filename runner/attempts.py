@@ -34,9 +34,10 @@ class CheckpointFact:
 class AttemptFacts:
     """One pass of the trainer.
 
-    Steps are 1-based and inclusive, None if none; the curve is (step, loss), a loss that is not
-    finite as text: JSON has no NaN. The post-mortem is mostly that of the attempt before, for only
-    healthy weights can tell which rows are bad. `diagnosis` says why a failed one failed.
+    Steps are 1-based and inclusive, None if none; the curve is (step, loss), and so are the
+    evaluations, a loss that is not finite as text: JSON has no NaN. The post-mortem is mostly that
+    of the attempt before, for only healthy weights can tell which rows are bad. `diagnosis` says
+    why a failed one failed.
     """
 
     n: int
@@ -58,6 +59,7 @@ class AttemptFacts:
     checkpoints: tuple[CheckpointFact, ...] = ()
     quarantined: tuple[str, ...] = ()
     curve: tuple[tuple[int, float | str | None], ...] = ()
+    evals: tuple[tuple[int, float | str | None], ...] = ()
     postmortem: PostMortem | None = None
     diagnosis: Diagnosis | None = None
 
@@ -94,6 +96,7 @@ def from_message(message: str | None) -> AttemptFacts | None:
         quarantined=tuple(facts.quarantined),
         checkpoints=tuple(CheckpointFact(**fact) for fact in plain["checkpoints"]),
         curve=tuple((step, loss) for step, loss in facts.curve),
+        evals=tuple((step, loss) for step, loss in facts.evals),
         postmortem=from_plain(plain.get("postmortem")),
         diagnosis=diagnosis_from_plain(plain.get("diagnosis")),
     )

@@ -19,7 +19,7 @@ Scale = Literal["linear", "log", "symlog"]
 
 # Below this ratio of largest to smallest loss a linear axis shows everything; a healthy
 # fine-tune runs from about 3 to 0.5, a spike multiplies the loss by 5 to 1000.
-LOG_FROM_RATIO = 15.0
+LOG_FROM_RATIO = 7.0
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -39,10 +39,19 @@ def curve_points(events: Iterable[Mapping[str, object]]) -> list[CurvePoint]:
     A step seen twice in an attempt (after a rewind in the same process) counts as last seen.
     Non-finite losses are there as the strings "nan", "inf", "-inf".
     """
+    return _points(events, "step", "loss")
+
+
+def eval_points(events: Iterable[Mapping[str, object]]) -> list[CurvePoint]:
+    """As `curve_points`, of the losses of evaluations; one that told none is no point."""
+    return [p for p in _points(events, "eval", "eval_loss") if p.loss is not None]
+
+
+def _points(events: Iterable[Mapping[str, object]], kind: str, name: str) -> list[CurvePoint]:
     seen: dict[tuple[int, int], CurvePoint] = {}
     for event in events:
-        attempt, step, loss = event.get("attempt"), event.get("step"), event.get("loss")
-        if event.get("kind") != "step" or not isinstance(attempt, int) or not isinstance(step, int):
+        attempt, step, loss = event.get("attempt"), event.get("step"), event.get(name)
+        if event.get("kind") != kind or not isinstance(attempt, int) or not isinstance(step, int):
             continue
         known = None if not isinstance(loss, int | float | str) else _number(loss)
         seen[attempt, step] = CurvePoint(attempt, step, known)
@@ -75,6 +84,7 @@ def curve_png(
     points: Sequence[CurvePoint],
     alarms: Sequence[tuple[int, int, int]] = (),
     rollbacks: Sequence[tuple[int, int]] = (),
+    evals: Sequence[CurvePoint] = (),
     *,
     width: int = 960,
     title: str = "",
@@ -82,13 +92,13 @@ def curve_png(
     """The curve as a PNG, `width` pixels wide and drawn at twice that for sharp screens.
 
     `alarms` are (attempt, onset_step, alarm_step); `rollbacks` are (attempt, from_checkpoint)
-    where attempt is the one that began at that checkpoint. Takes about 0.3 s, and the first
-    call another second for the import of matplotlib.
+    where attempt is the one that began at that checkpoint; `evals` are the losses of evaluations.
+    Takes about 0.3 s, and the first call another second for the import of matplotlib.
     """
     # Imported here: matplotlib costs a second, and only the end of a run needs it.
     from runner.curve_picture import picture
 
-    return picture(points, alarms, rollbacks, width=width, title=title)
+    return picture(points, alarms, rollbacks, evals, width=width, title=title)
 
 
 def curve_text(points: Sequence[CurvePoint], width: int = 60, height: int = 8) -> str:

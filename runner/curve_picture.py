@@ -13,7 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
-from matplotlib.ticker import MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.patches import FancyBboxPatch
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from runner.curve import CurvePoint, is_finite, scale_of, tame, thin
 
@@ -21,6 +22,11 @@ from runner.curve import CurvePoint, is_finite, scale_of, tame, thin
 ATTEMPT_COLOURS = ("#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 ALARM_COLOUR = "#D55E00"
 INK, MUTED, GRID = "#22272e", "#6b7280", "#e5e7eb"
+# A card of its own: readable on a light page and on a dark one.
+PAPER, EDGE = "#fcfcfd", "#d0d7de"
+
+# Points between the labels of two alarms, and how far apart they may lie to be in each other's way.
+LABEL_HEIGHT, LABEL = 12.0, 110.0
 
 # A longer curve is mostly noise of single batches: drawn faint under its trend.
 SMOOTH_FROM = 300
@@ -37,18 +43,20 @@ def picture(
     points: Sequence[CurvePoint],
     alarms: Sequence[tuple[int, int, int]],
     rollbacks: Sequence[tuple[int, int]],
+    evals: Sequence[CurvePoint] = (),
     *,
     width: int,
     title: str,
 ) -> bytes:
     """The PNG that curve_png promises."""
     # Figure and canvas by hand, not pyplot: no global state, usable in any thread.
-    figure = Figure(figsize=(width / 100, width * 0.42 / 100), dpi=200, facecolor="white")
+    figure = Figure(figsize=(width / 100, width * 0.42 / 100), dpi=200, facecolor="none")
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.07, 0.125, 0.905, 0.745 if title else 0.82))
+    _draw_card(figure)
+    axes = figure.add_axes((0.068, 0.135, 0.905, 0.725 if title else 0.8))
     _dress(axes, title)
     if any(is_finite(point.loss) for point in points):
-        _draw(axes, points, alarms, rollbacks)
+        _draw(axes, points, alarms, rollbacks, evals)
     else:
         axes.set_axis_off()
         message = "no finite loss was logged" if points else "no loss was logged"
@@ -58,8 +66,26 @@ def picture(
     return buffer.getvalue()
 
 
+def _draw_card(figure: Figure) -> None:
+    """The paper under it all: a card with round corners and nothing around it."""
+    width, height = figure.get_size_inches()
+    card = FancyBboxPatch(
+        (0.01, 0.01),
+        width - 0.02,
+        height - 0.02,
+        boxstyle="round,pad=0,rounding_size=0.1",
+        facecolor=PAPER,
+        edgecolor=EDGE,
+        linewidth=0.8,
+        transform=figure.dpi_scale_trans,
+        zorder=-1,
+    )
+    figure.add_artist(card)
+
+
 def _dress(axes: Axes, title: str) -> None:
     """Quiet axes: two spines, a light grid for the losses, the title at the left."""
+    axes.set_facecolor("none")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -91,11 +117,15 @@ def _draw(
     points: Sequence[CurvePoint],
     alarms: Sequence[tuple[int, int, int]],
     rollbacks: Sequence[tuple[int, int]],
+    evals: Sequence[CurvePoint],
 ) -> None:
-    _set_scale(axes, [tame(loss) for point in points if is_finite(loss := point.loss)])
+    shown = [*points, *evals]
+    _set_scale(axes, [tame(loss) for point in shown if is_finite(loss := point.loss)])
     steps = [point.step for point in points]
     reach = max(steps) - min(steps) or 1
-    axes.set_xlim(min(steps) - 0.02 * reach, max(steps) + 0.02 * reach)
+    # The label of an alarm stands at its right: the arrow back bends away to the left.
+    late = any(alarm > min(steps) + 0.85 * reach for _, _, alarm in alarms)
+    axes.set_xlim(min(steps) - 0.02 * reach, max(steps) + (0.19 if late else 0.02) * reach)
     stride = reach / 150 if len(points) > SMOOTH_FROM else 0.0
     attempts = sorted({point.attempt for point in points})
     for number, attempt in enumerate(attempts):
@@ -104,15 +134,19 @@ def _draw(
         colour = ATTEMPT_COLOURS[number % len(ATTEMPT_COLOURS)]
         kept_to = min(later, default=None)
         _draw_attempt(axes, own, colour, f"attempt {attempt}", kept_to, stride)
-    for number, (attempt, checkpoint) in enumerate(sorted(rollbacks)):
-        _draw_rollback(axes, points, alarms, attempt, checkpoint, row=number % 2)
-    for attempt, onset, alarm in alarms:
-        _draw_alarm(axes, points, attempt, onset, alarm)
-    if len(attempts) > 1:
+    _draw_evals(axes, evals, rollbacks)
+    named = sorted({checkpoint for _, checkpoint in rollbacks})
+    for attempt, checkpoint in sorted(rollbacks):
+        row = named.index(checkpoint) % 2
+        first = attempt == min(owner for owner, back in rollbacks if back == checkpoint)
+        _draw_rollback(axes, points, alarms, attempt, checkpoint, row=row if first else None)
+    _draw_alarms(axes, points, alarms)
+    if len(attempts) > 1 or evals:
         axes.legend(
             loc="lower right",
-            bbox_to_anchor=(1.0, 1.0),
-            ncols=min(len(attempts), 5),
+            bbox_to_anchor=(1.005, 1.0),
+            borderaxespad=0.3,
+            ncols=6,
             frameon=False,
             fontsize=8.5,
             labelcolor=MUTED,
@@ -127,6 +161,8 @@ def _set_scale(axes: Axes, finite: Sequence[float]) -> None:
         axes.set_yscale("log")
         ratio = high / low
         axes.set_ylim(low / ratio**0.14, high * ratio**0.16)
+        if ratio < 1e3:
+            axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         if low >= 1e-3 and high <= 1e4:
             axes.yaxis.set_major_formatter(ScalarFormatter())
     elif scale == "symlog":
@@ -136,7 +172,9 @@ def _set_scale(axes: Axes, finite: Sequence[float]) -> None:
         axes.set_ylim(low - 0.14 * span, high + 0.16 * span)
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylabel("loss" if scale == "linear" else "loss (log)", color=MUTED, fontsize=8.5)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=10, integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(nbins=10, integer=True, min_n_ticks=1, steps=[1, 2, 2.5, 5, 10])
+    )
 
 
 def _draw_attempt(
@@ -159,10 +197,35 @@ def _draw_attempt(
     if stride:
         axes.plot(*_line(kept), color=colour, linewidth=0.6, alpha=0.3)
     axes.plot(*(_trend(kept, stride) if stride else _line(kept)), **PEN, **style)
-    axes.plot(*_line(thrown), **PEN, **{**style, "alpha": 0.35, "label": None})
+    pen = {**PEN, "linewidth": 1.0 if stride else PEN["linewidth"]}
+    axes.plot(*_line(thrown), **pen, **{**style, "alpha": 0.45 if stride else 0.35, "label": None})
     broken = [point.step for point in points if not is_finite(point.loss)]
     top = axes.get_xaxis_transform()
     axes.plot(broken, [0.97] * len(broken), "x", color=ALARM_COLOUR, markersize=5, transform=top)
+
+
+def _draw_evals(
+    axes: Axes, evals: Sequence[CurvePoint], rollbacks: Sequence[tuple[int, int]]
+) -> None:
+    """The evaluations that count: those of steps that no later attempt went back behind."""
+    kept = [
+        point
+        for point in evals
+        if is_finite(point.loss)
+        and all(point.step <= back for later, back in rollbacks if later > point.attempt)
+    ]
+    axes.plot(
+        *_line(sorted(kept, key=lambda point: point.step)),
+        color=INK,
+        linewidth=1.1,
+        linestyle=(0, (3, 2)),
+        marker="o",
+        markersize=4,
+        markerfacecolor=PAPER,
+        markeredgewidth=1.1,
+        label="eval loss" if kept else None,
+        zorder=3.5,
+    )
 
 
 def _line(points: Sequence[CurvePoint]) -> tuple[list[int], list[float]]:
@@ -183,8 +246,30 @@ def _trend(points: Sequence[CurvePoint], stride: float) -> tuple[list[int], list
     return steps, losses
 
 
+def _draw_alarms(
+    axes: Axes, points: Sequence[CurvePoint], alarms: Sequence[tuple[int, int, int]]
+) -> None:
+    """Each alarm; labels of alarms that lie close together stand one under the other."""
+    placed: list[tuple[float, float]] = []  # of the labels, in the picture's own points
+
+    def height(alarm: tuple[int, int, int]) -> float:
+        return _height(axes, _loss_at(points, alarm[0], alarm[2]))
+
+    for alarm in sorted(alarms, key=height, reverse=True):
+        x, y = axes.transData.transform((alarm[2], height(alarm))) * 72 / axes.figure.dpi
+        free = min([y, *(above - LABEL_HEIGHT for at, above in placed if abs(at - x) < LABEL)])
+        placed.append((x, free))
+        _draw_alarm(axes, points, *alarm, down=free - y)
+
+
 def _draw_alarm(
-    axes: Axes, points: Sequence[CurvePoint], attempt: int, onset: int, alarm: int
+    axes: Axes,
+    points: Sequence[CurvePoint],
+    attempt: int,
+    onset: int,
+    alarm: int,
+    *,
+    down: float,
 ) -> None:
     """A tint from onset to alarm, and a ring with the step at the alarm's own point."""
     axes.axvspan(onset, alarm, color=ALARM_COLOUR, alpha=0.10, linewidth=0)
@@ -200,15 +285,12 @@ def _draw_alarm(
         markeredgewidth=2,
         zorder=5,
     )
-    # Beside the ring, on the side where there is room.
-    left, right = axes.get_xlim()
-    at_edge = alarm > left + 0.85 * (right - left)
     axes.annotate(
         f"alarm, step {alarm}" + ("" if is_finite(loss) else " (not finite)"),
         (alarm, y),
-        xytext=(-9 if at_edge else 9, 0),
+        xytext=(9, down),
         textcoords="offset points",
-        ha="right" if at_edge else "left",
+        ha="left",
         va="center",
         color=ALARM_COLOUR,
         fontsize=8.5,
@@ -223,9 +305,12 @@ def _draw_rollback(
     alarms: Sequence[tuple[int, int, int]],
     attempt: int,
     checkpoint: int,
-    row: int,
+    row: int | None,
 ) -> None:
-    """An arrow from where the attempt before ended back to the checkpoint it resumed from."""
+    """An arrow from where the attempt before ended back to the checkpoint it resumed from.
+
+    `row` of the checkpoint's label; None where it has one.
+    """
     before = [point for point in points if point.attempt < attempt and point.loss is not None]
     if not before:
         return
@@ -260,11 +345,13 @@ def _draw_rollback(
         markeredgewidth=1.5,
         zorder=5,
     )
+    if row is None:
+        return
     # Two rows of labels: checkpoints of neighbouring rollbacks lie close together.
     axes.annotate(
         f"checkpoint {checkpoint}",
         (checkpoint, y_back),
-        xytext=(0, -side * (13 + 11 * row)),
+        xytext=(0, -side * (15 + 11 * row)),
         textcoords="offset points",
         ha="center",
         va="center",

@@ -6,6 +6,7 @@ pods/      one folder for each local pod
 runs/      one folder for each run, linked as `runs/` in the repository
 locks/     one file for each run, held by its parent as long as that lives
 logs/      server, workers, keeper
+outbox/    notices that wait to be sent
 control.json  pid and address of the running control side
 gateway.key   signs the tokens of rented pods
 """
@@ -45,6 +46,10 @@ class Home:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def outbox(self) -> Path:
+        return self.path / "outbox"
 
     @property
     def control(self) -> Path:

@@ -2,7 +2,8 @@
 
 Derived from the flow runs on the pod, the trainer's last sign of life, telemetry and time:
 
-- a download, an evaluation and a save are work, however little the GPUs have to do;
+- a download, passing over rows, an evaluation and a save are work, however little the GPUs have to
+  do;
 - telemetry that is missing is unknown: it never counts as idle, and interrupts what was idle;
 - between two steps, and while a trainer waits after an alarm to be sent back, a pod isn't idle yet;
 - idle is what was seen idle at every look since; looks that are too far apart begin anew.
@@ -31,6 +32,7 @@ class Activity(StrEnum):
 
     BOOTING = "booting"
     DOWNLOADING = "downloading"
+    FORWARDING = "fast-forwarding"
     TRAINING = "training"
     EVALUATING = "evaluating"
     SAVING = "saving"
@@ -40,6 +42,7 @@ class Activity(StrEnum):
 
 PHASES = {
     "loading": Activity.DOWNLOADING,
+    "forwarding": Activity.FORWARDING,  # a resumed trainer reads and drops the rows it has seen
     "training": Activity.TRAINING,
     "evaluating": Activity.EVALUATING,
     "saving": Activity.SAVING,

@@ -5,7 +5,8 @@ Contract, made for Discord and kept for every service:
 - title and body together stay below Discord's 2000 characters, since a longer message is
   refused whole; of a long log the first and the last lines are shown;
 - nothing in it pings anybody, no text from outside can leave its code block, and secrets are
-  scrubbed before anything is cut.
+  scrubbed before anything is cut;
+- a quiet notice is one line; a digest stands for many notices of one kind.
 
 Not covered: other Markdown in a reason (bold, links) is shown as the service shows it.
 """
@@ -29,6 +30,8 @@ LENGTH = 1900
 TITLE_LENGTH = 90
 REASON_LENGTH = 400
 FACT_LENGTH = 120
+LINK_LENGTH = 200
+QUIET_LENGTH = 160
 LOG_LINE_LENGTH = 300
 
 _ZERO_WIDTH = "\u200b"
@@ -38,12 +41,17 @@ _TERMINAL_CODE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\
 
 @dataclass(frozen=True)
 class Notice:
-    """One message; `notify_type` gives the colour where the service has one."""
+    """One message; `notify_type` gives the colour where the service has one.
+
+    `short` is its line in a digest, `link` where its run is in the UI.
+    """
 
     kind: Kind
     title: str
     body: str
     notify_type: NotifyType
+    short: str = ""
+    link: str = ""
 
 
 def compose(
@@ -55,30 +63,58 @@ def compose(
     outcome: Outcome | None = None,
     cost_usd: float | None = None,
     link: str = "",
+    links: Mapping[str, str] | None = None,
     facts: Mapping[str, object] | None = None,
     log: str = "",
+    quiet: bool = False,
 ) -> Notice:
     """The notice of one event in a run's life.
 
     `outcome` replaces the kind as the state's word where a run ended; `cost_usd` None means not
-    known yet; `facts` are short further lines (attempt, step, loss, model); `log` is the end of
-    the trainer's log, of which the first and last lines are shown as far as there is room.
+    known yet; `link` is the run in the UI, `links` are name to address of what else there is to
+    see (W&B, the hub); `facts` are short further lines (attempt, step, loss, model); `log` is the
+    end of the trainer's log, of which the first and last lines are shown as far as there is room.
+    `quiet` leaves one line of it all.
     """
     state = (outcome or kind).replace("_", " ")
     title = f"{_icon(kind)} {state}: "
     title += _cut_front(_plain(task), TITLE_LENGTH - len(title))
     cost = "cost not known yet" if cost_usd is None else dollars(cost_usd)
-    head = [f"run `{_cut(_plain(run), 60)}`", f"**{state}**", cost, harmless(link).strip()]
+    link = harmless(link).strip()
+    why = _plain(scrub(reason))
+    short = f"`{_plain(run)[:8]}` {_cut_front(_plain(task), 60)}"
+    short += f" · {state} · {cost}" if outcome not in (None, kind) else f" · {cost}"
+    if quiet:
+        parts = [f"{title} · run `{_cut(_plain(run), 60)}`", cost, link, _cut(why, QUIET_LENGTH)]
+        body = " · ".join(part for part in parts if part)
+        return Notice(kind, "", body, _notify_type(kind), short, link)
+    head = [f"run `{_cut(_plain(run), 60)}`", f"**{state}**", cost, link]
     lines = [" · ".join(part for part in head if part)]
-    if reason:
-        lines.append(_cut(_plain(scrub(reason)), REASON_LENGTH))
+    if why:
+        lines.append(_cut(why, REASON_LENGTH))
     for name, value in (facts or {}).items():
         lines.append(f"{_plain(name)}: {_cut(_plain(scrub(str(value))), FACT_LENGTH)}")
+    for name, address in (links or {}).items():
+        if address and len(address) <= LINK_LENGTH:  # half an address leads nowhere
+            lines.append(f"{_plain(name)}: {harmless(scrub(address)).strip()}")
     room = LENGTH - len(title) - 1
     body = _cut("\n".join(lines), room)
     if log.strip():
         body += _log_block(scrub(log), room - len(body))
-    return Notice(kind, title, body, _notify_type(kind))
+    return Notice(kind, title, body, _notify_type(kind), short, link)
+
+
+def digest(notices: Sequence[Notice]) -> Notice:
+    """One notice in the place of many of one kind: a line for each, as far as there is room."""
+    kind = notices[0].kind
+    title = f"{_icon(kind)} {len(notices)} runs: {kind}"
+    place, found, _ = notices[0].link.partition("/flow-run/")
+    head = [place] if found else []
+    room = LENGTH - len(title) - sum(len(line) + 1 for line in head) - len(_more(len(notices))) - 2
+    lines = _fitting([notice.short for notice in notices], room)
+    left = len(notices) - len(lines)
+    body = "\n".join([*head, *lines, *([_more(left)] if left else [])])
+    return Notice(kind, title, body, _notify_type(kind), link=notices[0].link)
 
 
 def dollars(amount: float) -> str:
@@ -122,6 +158,10 @@ def first_and_last(lines: Sequence[str], room: int) -> list[str]:
     used = sum(len(line) + 1 for line in first)
     last = _fitting(lines[len(first) :][::-1], room - used)[::-1]
     return [*first, _left_out(len(lines) - len(first) - len(last)), *last]
+
+
+def _more(count: int) -> str:
+    return f"… and {count} more"
 
 
 def _left_out(count: int) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 HEADS = (
-    *("run", "pod", "cloud", "phase", "CPU", "RAM", "GPU", "VRAM"),
+    *("run", "pod", "cloud", "phase", "step/of", "left", "CPU", "RAM", "GPU", "VRAM"),
     *("uptime", "$/h", "cost", "note"),
 )
 UNKNOWN = "?"
@@ -18,8 +18,8 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class PodRow:
-    """One pod. Percentages 0–100, memory in bytes, uptime in seconds, money in USD; None is
-    unknown.
+    """One pod. Percentages 0–100, memory in bytes, uptime and time left in seconds, money in USD;
+    None is unknown. `step` is the last one that was done of `planned_steps`.
     """
 
     run: str
@@ -36,6 +36,9 @@ class PodRow:
     vram_bytes: int | None = None
     uptime: float | None = None
     note: str = ""
+    step: int | None = None
+    planned_steps: int | None = None
+    seconds_left: float | None = None
 
     def cells(self) -> tuple[str, ...]:
         """The row as text, in the order of HEADS."""
@@ -44,6 +47,8 @@ class PodRow:
             self.pod,
             self.cloud,
             self.phase,
+            _steps(self.step, self.planned_steps),
+            "" if self.step is None else _duration(self.seconds_left),
             _percent(self.cpu_percent),
             _memory(self.ram_percent, self.ram_bytes),
             _percent(self.gpu_percent),
@@ -85,6 +90,11 @@ def failures(failed: Mapping[str, str]) -> list[str]:
 
 def _markdown_line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _steps(step: int | None, planned: int | None) -> str:
+    """Empty where nothing is trained."""
+    return "" if step is None else f"{step}/{UNKNOWN if planned is None else planned}"
 
 
 def _percent(value: float | None) -> str:

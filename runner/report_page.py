@@ -17,10 +17,12 @@ from runner.report import Attempt, Diagnosis, PodBill, Report
 from runner.rungs import words
 
 LOG_LENGTH = 6000
+ROW_TEXT_LENGTH = 60  # more would make the page wider than a screen
 LOG_LINE_LENGTH = 1000
 NONE = "–"
 
-ICONS = {"completed": "✅", "failed": "❌", "cancelled": "⏹"}
+# Of plain fonts: not every machine has coloured ones.
+ICONS = {"completed": "✔", "failed": "✖", "cancelled": "■"}
 
 
 def report_page(
@@ -31,27 +33,30 @@ def report_page(
     picture: str | None = None,
     log: str = "",
     postmortems: Sequence[PostMortem] = (),
+    evals: Sequence[CurvePoint] = (),
+    healthy: int | None = None,
 ) -> str:
     """The page as Markdown, ending in a newline.
 
     `links` are name to address. `picture` is the address of the curve's picture, such as
     `curve.png` for a report.md beside it; without one the picture is embedded as a data URI.
     `log` is the end of the trainer's log; it is shown unless the run completed. `postmortems` tell
-    which rows were trained around an alarm.
+    which rows were trained around an alarm, `evals` are the losses of evaluations, `healthy` is the
+    step of the last checkpoint that a run which goes on would start from.
     """
-    parts = [_headline(report), diagnosis_section(report.diagnosis)]
-    parts += [_key_facts(report, links), _curve(report, points, picture)]
+    parts = [_headline(report), diagnosis_section(report.diagnosis), _key_facts(report)]
+    parts += [_links(links), _curve(report, points, evals, picture), *_way_on(report, healthy)]
     if report.attempts:
         parts += ["## Attempts", _table(ATTEMPT_COLUMNS, map(_attempt_row, report.attempts))]
     parts += _batches(postmortems)
+    phases = _phase_rows(report)
+    if phases:
+        parts += ["## Time", _table(PHASE_COLUMNS, phases)]
     if report.pods:
         parts += ["## Pods and cost", _table(POD_COLUMNS, _pod_rows(report))]
-    phases = {name: value for name, value in report.seconds if value is not None}
-    if phases:
-        parts += ["## Time", _table(list(phases), [[_duration(s) for s in phases.values()]])]
     if log.strip() and report.state != "completed":
         parts += ["## Last log lines", _log_block(log)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in [*parts, _footer(report)] if part) + "\n"
 
 
 def diagnosis_section(found: Diagnosis | None) -> str:
@@ -62,19 +67,25 @@ def diagnosis_section(found: Diagnosis | None) -> str:
     return f"**{_safe(found.kind)}** — {_safe(found.advice)}\n\n{lines}".rstrip()
 
 
-def report_curve(report: Report, points: Sequence[CurvePoint]) -> bytes:
+def report_curve(
+    attempts: Sequence[Attempt],
+    points: Sequence[CurvePoint],
+    evals: Sequence[CurvePoint] = (),
+    *,
+    title: str,
+) -> bytes:
     """The loss curve of the run as a PNG, with the alarms and rollbacks of its attempts."""
     alarms = [
         (attempt.n, attempt.onset_step or attempt.alarm_step, attempt.alarm_step)
-        for attempt in report.attempts
+        for attempt in attempts
         if attempt.alarm_step is not None
     ]
     rollbacks = [
         (attempt.n, attempt.from_checkpoint)
-        for attempt in report.attempts
+        for attempt in attempts
         if attempt.n > 1 and attempt.from_checkpoint is not None
     ]
-    return curve_png(points, alarms, rollbacks, title=report.task)
+    return curve_png(points, alarms, rollbacks, evals, title=title)
 
 
 def _headline(report: Report) -> str:
@@ -83,61 +94,111 @@ def _headline(report: Report) -> str:
     return f"# {ICONS[report.state]} {state}\n\n{_safe(report.reason)}".rstrip()
 
 
-def _key_facts(report: Report, links: Mapping[str, str]) -> str:
+def _key_facts(report: Report) -> str:
+    """What everybody asks first, in one line of large cells."""
     steps = NONE if report.final_step is None else str(report.final_step)
     if report.planned_steps is not None:
         steps += f" of {report.planned_steps}"
     facts = {
-        "Task": _code(report.task) + (f" at {_code(report.commit[:12])}" if report.commit else ""),
-        "Run": _code(report.run),
-        "Steps": steps,
-        "Final loss": NONE if report.final_loss is None else f"{report.final_loss:.4g}",
-        "Model": _model(report),
-        "Cost": dollars(report.cost_usd),
-        "Time": _duration(report.seconds.total),
-        "Links": " · ".join(f"[{_safe(name)}](<{_address(url)}>)" for name, url in links.items()),
+        "task": _code(report.task),
+        "steps": steps,
+        "final loss": NONE if report.final_loss is None else f"{report.final_loss:.4g}",
+        "attempts": str(len(report.attempts) or NONE),
+        "time": _duration(report.seconds.total),
+        "cost": dollars(report.cost_usd),
+        "model": _model(report),
     }
-    return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])
+    return _table(list(facts), [list(facts.values())])
+
+
+def _links(links: Mapping[str, str]) -> str:
+    return " · ".join(f"[{_safe(name)}](<{_address(url)}>)" for name, url in links.items() if url)
 
 
 def _model(report: Report) -> str:
-    if report.model_dir is None:
-        return "published" if report.published else "none"
-    return f"{_code(report.model_dir)}, {'published' if report.published else 'not published'}"
+    if report.model_dir is None and not report.published:
+        return "none"
+    return "published" if report.published else "not published"
 
 
-def _curve(report: Report, points: Sequence[CurvePoint], picture: str | None) -> str:
+def _curve(
+    report: Report,
+    points: Sequence[CurvePoint],
+    evals: Sequence[CurvePoint],
+    picture: str | None,
+) -> str:
     """The picture; without matplotlib (no part of a pod's environment) the curve as text."""
     if not points:
         return ""
     if picture is None:
         try:
-            png = report_curve(report, points)
+            png = report_curve(report.attempts, points, evals, title=report.task)
         except ImportError:
             return f"```\n{curve_text(points, width=100)}\n```"
         picture = f"data:image/png;base64,{base64.b64encode(png).decode()}"
     return f"![Loss over steps, attempts in colours]({picture})"
 
 
-ATTEMPT_COLUMNS = [
-    *("attempt", "pod", "cloud", "from checkpoint", "steps", "outcome", "onset", "alarm", "rung")
-]
+def _way_on(report: Report, healthy: int | None) -> list[str]:
+    """What the reader can do about a run that did not complete."""
+    if report.state == "completed":
+        return []
+    if report.outcome == "config_error":
+        return ["## How to go on", "Correct the task file and push or run it again."]
+    more = f" --budget {max(1.0, 2 * report.cost_usd):.2f}" if report.outcome == "budget" else ""
+    start = "from the start" if healthy is None else f"from checkpoint {healthy}, the last healthy"
+    return [
+        "## How to go on",
+        f"```\naxolotl-runner resume {report.run[:8]}{more}\n```",
+        f"It goes on {start}; what was spent so far still counts.",
+    ]
+
+
+def _footer(report: Report) -> str:
+    commit = f" · commit {_code(report.commit[:12])}" if report.commit else ""
+    model = f" · model {_code(report.model_dir)}" if report.model_dir else ""
+    return f"Run {_code(report.run)}{commit}{model}"
+
+
+ATTEMPT_COLUMNS = ["attempt", "from", "steps", "changed", "ended", "onset → alarm", "pod"]
+PHASE_COLUMNS = ["phase", "time", "share", ""]
 POD_COLUMNS = ["pod", "cloud", "created", "ended", "per hour", "cost"]
+BAR_LENGTH = 24
 
 
 def _attempt_row(attempt: Attempt) -> list[str]:
     first, last = attempt.first_step, attempt.last_step
+    began = attempt.from_checkpoint
+    trouble = NONE
+    if attempt.alarm_step is not None:
+        trouble = f"{attempt.onset_step or attempt.alarm_step} → {attempt.alarm_step}"
     return [
         str(attempt.n),
-        _cell(attempt.pod),
-        _cell(attempt.cloud),
-        _cell(attempt.from_checkpoint),
+        "the start" if began is None else f"checkpoint {began}",
         NONE if first is None or last is None else f"{first}–{last}",
-        _cell(attempt.outcome and attempt.outcome.replace("_", " ")),
-        _cell(attempt.onset_step),
-        _cell(attempt.alarm_step),
         _cell(words(attempt.rung) if attempt.rung is not None else None),
+        _cell(attempt.outcome and attempt.outcome.replace("_", " ")),
+        trouble,
+        _cell(attempt.pod),
     ]
+
+
+def _phase_rows(report: Report) -> list[list[str]]:
+    """Each phase with its part of the whole as a bar; what belongs to none comes last."""
+    known = {name: value for name, value in report.seconds if value is not None}
+    total = known.pop("total", None)
+    rows = list(known.items())
+    if total is not None and rows and (rest := total - sum(known.values())) >= 0.05 * total:
+        rows.append(("between", rest))
+    whole = max(total or 0.0, sum(seconds for _, seconds in rows))
+    shown = [[name, _duration(seconds), *_share(seconds, whole)] for name, seconds in rows]
+    every = [["**total**", f"**{_duration(total)}**", "", ""]] if total is not None else []
+    return shown + every
+
+
+def _share(part: float, whole: float) -> tuple[str, str]:
+    share = part / whole if whole else 0.0
+    return f"{100 * share:.0f} %", "█" * round(share * BAR_LENGTH)
 
 
 ROW_COLUMNS = ["step", "row", "loss", "tokens", "begins with"]
@@ -170,7 +231,7 @@ def _window(found: PostMortem) -> str:
 
 def _row(row: SuspectRow) -> list[str]:
     loss = None if row.loss is None else f"{row.loss:.4g}"
-    text = _code(row.text) if row.text.strip() else NONE
+    text = _code(row.text[:ROW_TEXT_LENGTH]) if row.text.strip() else NONE
     return [_cell(row.step), _cell(row.index), _cell(loss), _cell(row.tokens), text]
 
 
@@ -211,9 +272,11 @@ def _cell(value: object) -> str:
 
 
 def _safe(text: str) -> str:
-    """One line that is neither HTML nor the end of a table's cell."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace("|", "\\|")
+    """One line that is neither HTML nor the end of a table's cell.
+
+    With backslashes, not entities: one of Prefect's two UIs shows those as they are.
+    """
+    return re.sub(r"(&(?=#?\w+;)|[<>|\\])", r"\\\1", " ".join(text.split()))
 
 
 def _code(text: str) -> str:

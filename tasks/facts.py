@@ -13,7 +13,7 @@ from blocks.logs import log
 from pod import events, ledger, logtail, verdict
 from pod.rundir import RunDir
 from runner.attempts import AttemptFacts, CheckpointFact
-from runner.curve import curve_points, thin
+from runner.curve import curve_points, eval_points, thin
 from runner.diagnosis import DISK_FULL, Diagnosis, diagnose
 from runner.errors import Outcome, RunEnded
 from runner.postmortem import post_mortem
@@ -22,6 +22,7 @@ from runner.secrets import scrub, scrub_plain
 from tasks.starting import Plan, noted
 
 CURVE_POINTS = 300
+EVAL_POINTS = 60
 TAIL_BYTES = 256 * 1024  # a rank that fails makes each other one print some kB
 
 
@@ -112,6 +113,7 @@ def _facts(
 ) -> AttemptFacts:
     orders = noted(folder, plan.n)
     points = thin(curve_points(seen), CURVE_POINTS)
+    evals = thin(eval_points(seen), EVAL_POINTS)
     quarantine = folder.quarantine
     return AttemptFacts(
         n=plan.n,
@@ -135,6 +137,7 @@ def _facts(
         if quarantine.is_dir()
         else (),
         curve=tuple((point.step, _json_number(point.loss)) for point in points),
+        evals=tuple((point.step, _json_number(point.loss)) for point in evals),
         postmortem=post_mortem(seen),
     )
 

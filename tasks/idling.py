@@ -1,4 +1,6 @@
-"""A pod's idleness from one sweep to the next, kept in a label of its run; told once."""
+"""A pod's idleness from one sweep to the next, kept in a label of its run; told once. So is what
+looks like idleness and is none.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,20 @@ def tell_idle(
         f"it is ended after {settings.idle_minutes:g}",
         log=table,
         mark=_mark(pod_id),
+    )
+
+
+def tell_forwarding(
+    run_id: str, pod_id: str, settings: RunnerSettings, minutes: float, step: int
+) -> None:
+    """Say that a resumed trainer passes over rows, instead of that its pod is idle; once."""
+    deliver(
+        open_run(run_id),
+        settings.notify,
+        "resumed",
+        f"fast-forwarding data: the trainer on {pod_id} passes over the rows of the first {step} "
+        f"steps, for {minutes:.0f} minutes by now; the pod is not idle",
+        mark=f"told.forwarding.{pod_id}.{step}",
     )
 
 

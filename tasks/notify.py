@@ -1,4 +1,7 @@
-"""Tell people what happened; a notice that can't be delivered warns and changes nothing."""
+"""Tell people what happened: leave a notice in the outbox, which the keeper's postman empties.
+
+A run neither waits for a notice nor fails for one.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,23 @@ from typing import Any
 from prefect import task
 from prefect.settings import PREFECT_UI_URL
 
-from blocks.notifier import load_notifier
+from blocks.logs import log as logger
 from runner.errors import Outcome
-from runner.notice import Kind, compose
+from runner.home import home
+from runner.notice import Kind, Notice, compose
+from runner.outbox import Letter, Outbox
 from runner.settings import NotifySettings
 from tasks.run import Order, Run
 from tasks.spending import cost_so_far
 from tasks.standing import recall, remember
 
+# What a picture of the losses says something about.
+WITH_CURVE = ("spike", "completed", "failed")
+
 
 @task
 def tell(run: Run, order: Order, kind: Kind, reason: str, **facts: Any) -> None:
-    """Send one notice, once for each (kind, attempt), if the task file wants this kind."""
+    """Leave one notice, once for each (kind, attempt), if the task file wants this kind."""
     deliver(run, order.settings.notify, kind, reason, facts=facts)
 
 
@@ -41,7 +49,6 @@ def deliver(
     mark = mark or f"told.{run.generation}.{kind}.{(facts or {}).get('attempt', '')}"
     if kind not in settings.on or mark in known:
         return
-    notifier = load_notifier(settings.block, os.environ.get("AXR_NOTIFY_URLS"))
     notice = compose(
         kind,
         run=run.id,
@@ -50,11 +57,59 @@ def deliver(
         outcome=outcome,
         cost_usd=cost_so_far(known),
         link=ui_link(run.id),
+        links={name: url for name, url in links_of(run.id, known).items() if name != UI},
         facts=facts,
         log=log,
+        quiet=settings.quiet,
     )
-    notifier.deliver(notice)
+    curve = run.folder / "curve.png" if outcome else None
+    leave(
+        notice,
+        mark=f"{run.id} {mark}",
+        run=run.id,
+        block=settings.block,
+        picture=kind in WITH_CURVE and not settings.quiet,
+        curve=str(curve) if curve else None,
+    )
     remember(run.id, {mark: "yes"})
+
+
+def leave(
+    notice: Notice,
+    *,
+    mark: str,
+    run: str | None = None,
+    block: str | None = None,
+    picture: bool = False,
+    curve: str | None = None,
+) -> None:
+    """Put a notice into the outbox, once for each `mark` that waits; nothing where nobody wants
+    any. A disk that takes none is a warning.
+    """
+    if not block and not os.environ.get("AXR_NOTIFY_URLS", "").strip():
+        return
+    letter = Letter(mark, notice, run=run, block=block, picture=picture, curve=curve)
+    try:
+        Outbox(home().outbox).leave(letter)
+    except OSError as error:
+        logger().warning("Notice %r could not be written down: %s", notice.kind, error)
+
+
+UI = "Prefect UI"
+
+
+def links_of(run_id: str, known: dict[str, str]) -> dict[str, str]:
+    """Where a run is to be seen, name to address: the UI, and what its labels know of W&B and the
+    hub.
+    """
+    hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    repository = known.get("published")
+    found = {
+        UI: ui_link(run_id),
+        "W&B": known.get("wandb_url", ""),
+        "model": f"{hub}/{repository}" if repository else "",
+    }
+    return {name: url for name, url in found.items() if url}
 
 
 def ui_link(run_id: str) -> str:

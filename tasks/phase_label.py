@@ -1,5 +1,8 @@
-"""What the trainer is doing, left on the server for the sweep: the labels `axr.phase` and
-`axr.phase_at` (Unix seconds of its last sign of life) of the flow run that follows it.
+"""What the trainer is doing, left on the server for the sweep and the table of pods: labels of the
+flow run that follows it.
+
+`axr.phase`, and `axr.phase_at` (Unix seconds of its last sign of life), `axr.step`, the last one
+that was done; `axr.planned_steps` and `axr.seconds_left` where they are known, else empty.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from blocks.logs import log
 from pod.events import Event
 from pod.pulse import Pulse, read_pulse
 from pod.rundir import RunDir
+from runner.progress import TrainingProgress
 from tasks.api import API_AWAY, api, asking_once
 from tasks.standing import PREFIX
 
@@ -29,6 +33,7 @@ class PhaseLabel:
     folder: RunDir
     flow_run_id: str
     show: Callable[[list[Event]], None]
+    progress: TrainingProgress
     clock: Callable[[], float] = time.monotonic
     _written: Pulse | None = None
     _next: float = field(default=float("-inf"), init=False)
@@ -42,10 +47,15 @@ class PhaseLabel:
         if pulse is None or pulse == self._written:
             return
         self._next = self.clock() + EVERY
-        labels: dict[str, str | int | float | bool] = {
-            f"{PREFIX}phase": pulse.phase,
-            f"{PREFIX}phase_at": round(pulse.t),
+        left = self.progress.seconds_left
+        words: dict[str, str | int] = {
+            "phase": self.progress.phase(pulse.phase, pulse.step),
+            "phase_at": round(pulse.t),
+            "step": pulse.step,
+            "planned_steps": self.progress.planned or "",
+            "seconds_left": "" if left is None else round(left),
         }
+        labels: dict[str, str | int | float | bool] = {PREFIX + k: v for k, v in words.items()}
         try:
             # Asked once: the follower must not wait for a server, and the next turn comes soon.
             with asking_once():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from uuid import UUID
 
 from prefect import task
@@ -13,7 +12,6 @@ from prefect.runtime import flow_run
 
 from blocks.commit_status import CommitStatus, set_status
 from blocks.logs import log
-from blocks.notifier import load_notifier
 from blocks.repository import Repository, find_repository
 from runner.errors import Outcome
 from runner.notice import compose
@@ -21,7 +19,7 @@ from runner.push.changes import shown
 from runner.push.rules import read_rules
 from tasks.api import api, write
 from tasks.dispatching import Plan, Refused, Started, Told, plan, start
-from tasks.notify import ui_link
+from tasks.notify import leave, ui_link
 from tasks.retrying import patiently
 from tasks.run import Run
 
@@ -105,7 +103,7 @@ def _tell(path: str, reason: str) -> None:
         outcome="config_error",
         link=ui_link(str(flow_run.id)),
     )
-    load_notifier(None, os.environ.get("AXR_NOTIFY_URLS")).deliver(notice)
+    leave(notice, mark=f"{flow_run.id} {path}")
 
 
 def _is_first(told: Told) -> bool:

@@ -4,6 +4,7 @@ in the UI.
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -28,11 +29,13 @@ from runner.settings import NotifySettings
 from tasks.api import api, write
 from tasks.diagnosing import diagnosis_of
 from tasks.matrix import show_comparison_of
-from tasks.notify import deliver, ui_link
+from tasks.notify import deliver, links_of
 from tasks.pushing import answer_end
 from tasks.run import Run, open_order
 from tasks.spending import cost_of
 from tasks.standing import attempts, children, pods_of, recall
+
+CURVE_NAME = "curve.png"
 
 
 @task
@@ -56,20 +59,53 @@ def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Pa
 
 def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> None:
     """report.md beside report.json, and the same page as an artifact in the UI."""
-    points = curve(done)
-    links = {"Prefect UI": ui_link(run.id)}
-    (run.folder / "curve.png").write_bytes(report_curve(made, points))
+    points, measured = curve(done), evals(done)
+    png = report_curve(made.attempts, points, measured, title=made.task)
+    (run.folder / CURVE_NAME).write_bytes(png)
+    embedded = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    links = links_of(run.id, recall(run.id))
     found = newest_of_each(attempt.postmortem for attempt in done)
-    page = report_page(made, points, links=links, picture="curve.png", log=log, postmortems=found)
-    (run.folder / "report.md").write_text(scrub(page), encoding="utf-8")
+    healthy = last_healthy(done)
+
+    def page(picture: str) -> str:
+        return scrub(
+            report_page(
+                made,
+                points,
+                links=links,
+                picture=picture,
+                log=log,
+                postmortems=found,
+                healthy=healthy,
+            )
+        )
+
+    (run.folder / "report.md").write_text(page(CURVE_NAME), encoding="utf-8")
     artifact = ArtifactCreate(
         key=f"report-{run.id}",
         type="markdown",
-        data=scrub(report_page(made, points, links=links, log=log, postmortems=found)),
+        data=page(embedded),
+        description=f"{made.task}: {made.outcome.replace('_', ' ')}",
         flow_run_id=UUID(run.id),
     )
     prefect = api()
     write(lambda: prefect.create_artifact(artifact))
+
+
+def curve_so_far(run_id: str) -> Path | None:
+    """Draw what the finished attempts of a run logged, into its folder; None when that is nothing.
+
+    A run's end draws it anew.
+    """
+    done = attempts(run_id)
+    points = curve(done)
+    if not points:
+        return None
+    title = str(api().read_flow_run(UUID(run_id)).parameters.get("task_file", ""))
+    png = report_curve([_attempt(attempt) for attempt in done], points, evals(done), title=title)
+    path = home().run(run_id) / CURVE_NAME
+    path.write_bytes(png)
+    return path
 
 
 def make_report(
@@ -123,6 +159,22 @@ def _diagnosis(found: Found | None) -> Diagnosis | None:
     return Diagnosis.model_validate(
         {"class": found.kind, "lines": found.lines, "advice": found.advice}
     )
+
+
+def evals(done: list[AttemptFacts]) -> list[CurvePoint]:
+    """The losses of the evaluations of all attempts."""
+    return [
+        CurvePoint(attempt.n, step, float(loss))
+        for attempt in done
+        for step, loss in attempt.evals
+        if loss is not None
+    ]
+
+
+def last_healthy(done: list[AttemptFacts]) -> int | None:
+    """The step that a run which goes on starts from; None when it starts anew."""
+    known = done[-1].checkpoints if done else ()
+    return max((each.step for each in known if each.health == "healthy"), default=None)
 
 
 def _attempt(facts: AttemptFacts) -> Attempt:

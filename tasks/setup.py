@@ -9,6 +9,7 @@ from pathlib import Path
 from prefect import task
 from prefect.logging import get_run_logger
 
+from pod.logtail import tail
 from pod.rundir import RunDir
 from runner.adapt import adapt
 from runner.errors import TrainingFailed
@@ -59,5 +60,5 @@ def run_entry(folder: RunDir, entry: str | None) -> None:
         finally:
             scrub_file(log)
     if code:
-        last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-        raise TrainingFailed("crash", f"`entry` ended with code {code}: {last}")
+        said = tail(log.read_text(errors="replace")) or ("it said nothing",)
+        raise TrainingFailed("crash", f"`entry` ended with code {code}: {said[-1]}")

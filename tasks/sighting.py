@@ -114,7 +114,30 @@ class Sighting:
             vram_bytes=status.vram_bytes,
             uptime=status.uptime,
             note=note,
+            step=_number(self._labels, "step"),
+            planned_steps=_number(self._labels, "planned_steps"),
+            seconds_left=_number(self._labels, "seconds_left"),
         )
+
+    @property
+    def forwarding_since(self) -> int | None:
+        """Since when (Unix seconds) its trainer passes over rows that it has seen; None when it
+        does not.
+        """
+        forwards = self.what is Activity.FORWARDING
+        return _number(self._labels, "phase_at") if forwards else None
+
+    @property
+    def at_step(self) -> int:
+        """The last step that was done; 0 while that is unknown."""
+        return _number(self._labels, "step") or 0
+
+    @property
+    def _labels(self) -> Mapping[str, object]:
+        """What the flow run that follows a trainer on it says; empty when there is none."""
+        steps = self.known.children if self.known else ()
+        running = [step for step in steps if step.state and step.state.is_running()]
+        return running[-1].labels if running and running[-1].name.startswith("train-") else {}
 
 
 def list_everywhere(clouds: Sequence[Cloud] | None = None) -> Listing:
@@ -194,6 +217,11 @@ def _work(child: FlowRun) -> Work:
         phase=str(child.labels[f"{PREFIX}phase"]) if f"{PREFIX}phase" in child.labels else None,
         phase_at=float(phase_at) if phase_at else None,
     )
+
+
+def _number(labels: Mapping[str, object], name: str) -> int | None:
+    value = labels.get(f"{PREFIX}{name}")
+    return int(float(str(value))) if value not in (None, "") else None
 
 
 def _settings(flow_run: FlowRun) -> RunnerSettings:

@@ -18,7 +18,7 @@ from runner.pod_table import markdown_table, plain_table
 from runner.sweeping import EndPod, EndRun, Leave, Standing, Tell, Verdict, judge
 from tasks.budget import budget_deadline
 from tasks.from_outside import complete_report, decide
-from tasks.idling import note_idleness, tell_idle
+from tasks.idling import note_idleness, tell_forwarding, tell_idle
 from tasks.pods_artifact import show_pods
 from tasks.sighting import Listing, Sighting, look_at, look_whose
 from tasks.teardown import clear_away, end_pod, stop_children
@@ -50,6 +50,7 @@ def sweep_pods(listing: Listing, now: datetime | None = None) -> list[Judged]:
     show_pods(markdown_table(rows, listing.failed))
     for each in judged:
         _guarded(each.seen.pod, partial(_act, each, plain_table(rows)))
+        _guarded(each.seen.pod, partial(_explain, each.seen, moment))
     return judged
 
 
@@ -112,6 +113,16 @@ def _act(judged: Judged, table: str) -> None:
             _give_back(pod, run_is_known=known is not None)
         case other:
             assert_never(other)
+
+
+def _explain(seen: Sighting, now: datetime) -> None:
+    """Tell people of what they would take for a hang."""
+    since, known = seen.forwarding_since, seen.known
+    if since is None or known is None or known.over:
+        return
+    minutes = (now.timestamp() - since) / 60
+    if minutes >= known.settings.idle_minutes / 2:
+        tell_forwarding(seen.pod.run, seen.pod.id, known.settings, minutes, seen.at_step)
 
 
 def _give_back(pod: Pod, *, run_is_known: bool) -> None:

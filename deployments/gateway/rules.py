@@ -18,7 +18,7 @@ from runner.tokens import POOL, Token
 Kind = Literal["flow_run", "task_run", "deployment", "flow", "work_queue", "artifact"]
 
 # Labels of the run's own flow run that its pod may read: tasks/lease.py writes them.
-LEASE = ("axr.lease", "axr.ends_at")
+LEASE = ("axr.lease", "axr.ends_at", "axr.spent")
 PATCHED = {"name", "tags", "infrastructure_pid", "empirical_policy", "flow_version"}
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -94,8 +93,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
         monkeypatch.setattr(sighting, "installation_id", lambda: OURS)
         one = World(rigs, server)
         monkeypatch.setattr(teardown, "CHILD_STOPS_WITHIN", 0.0)
-        people = SimpleNamespace(deliver=lambda notice: one.told.append(notice.body))
-        monkeypatch.setattr(notify, "load_notifier", lambda *_: people)
+        monkeypatch.setattr(notify, "leave", lambda notice, **_: one.told.append(notice.body))
         yield one
 
 
@@ -296,3 +294,32 @@ def test_a_refused_key_keeps_no_pod_elsewhere_alive(world: World) -> None:
     with pytest.raises(teardown.TryAgain, match="runpod"):
         teardown.end_pods(run)
     assert world.ids("vast") == set()
+
+
+@BOTH
+def test_fast_forwarding_data_is_told_and_is_not_idle(cloud: str, world: World) -> None:
+    """H38: a resumed trainer that reads and drops rows for hours at 0 % is left alone, people are
+    told once what it does, and nobody is told that the pod is idle.
+    """
+    run = world.server.add_run(Running(), age=7200, now=world.now)
+    pod = world.rent(cloud, run)
+    world.server.add_child(
+        run,
+        "train-2",
+        Running(),
+        age=7000,
+        now=world.now,
+        phase="forwarding",
+        phase_at=world.now.timestamp() - 7000,
+        step=500,
+        planned_steps=900,
+    )
+    for _ in range(30):
+        world.advance(60)
+        world.sweep()
+    assert pod.id in world.ids(cloud)
+    assert "fast-forwarding | 500/900 |" in world.table
+    [said] = world.told
+    assert "fast-forwarding data" in said
+    assert "first 500 steps" in said
+    assert "the pod is not idle" in said

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from apprise.plugins.discord import NotifyDiscord
 from pydantic import SecretStr
 
-from blocks.notifier import NoNotifier, Notifier, deliver_to, is_usable, load_notifier
+from blocks.notifier import Answer, Notifier, begin, place_of, places
+from runner.errors import TryAgain
 from runner.notice import Kind, Notice, compose
 from tests.emulators.discord import WEBHOOK, Emulator, Refused, check_message, running
 
@@ -33,6 +35,10 @@ def _notice(kind: Kind = "failed", **changes: Any) -> Notice:
         "run": "3f0c6b1e", "task": "configs/toy.yml", "cost_usd": 0.5, "link": "http://x/y",
     }  # fmt: skip
     return compose(kind, **{**facts, **changes})
+
+
+def _send(url: str, notice: Notice, attach: Path | None = None) -> Answer:
+    return begin(url, notice, attach).get(timeout=120)
 
 
 class _Log(logging.Handler):
@@ -70,7 +76,7 @@ def test_discord_gets_an_embed_in_the_colour_of_the_kind(
 ) -> None:
     """A plain discord:// URL is enough for title, body and colour."""
     notice = _notice(kind)
-    assert deliver_to([URL], notice) is True
+    assert _send(URL, notice) == Answer()
     [message] = discord.received
     [embed] = message["embeds"]
     assert (embed["title"], embed["description"]) == (notice.title, notice.body)
@@ -84,7 +90,7 @@ def test_a_long_traceback_arrives_and_pings_nobody(discord: Emulator, url: str) 
         reason="@everyone ``` <@&1234>",
         log="# Traceback\n" + "@here `<@12>`\n" * 400 + "ValueError: bad",
     )
-    assert deliver_to([url.format(port=discord.server_port)], notice)
+    assert not _send(url.format(port=discord.server_port), notice).problem
     [message] = discord.received
     assert message["pings"] == []
     assert "ValueError: bad" in str(message)
@@ -115,63 +121,62 @@ def test_a_file_goes_along_and_a_missing_one_does_not_cost_the_notice(
     """The curve is attached when it is there."""
     picture = tmp_path / "curve #1.png"
     picture.write_bytes(b"PNG")
-    assert deliver_to([URL], _notice(), picture)
-    assert deliver_to([URL], _notice(), tmp_path / "missing.png")
+    assert not _send(URL, _notice(), picture).problem
+    assert not _send(URL, _notice(), tmp_path / "missing.png").problem
     assert [bool(message.get("embeds")) for message in discord.received] == [True, False, True]
     assert discord.received[1]["files"] == [{"name": "curve #1.png", "size": 3}]
 
 
 @pytest.mark.parametrize(
-    ("url", "problem"),
+    ("url", "problem", "later"),
     [
-        (f"discord://404/{TOKEN}", "discord, URL 2 of 2: HTTP 404"),
-        (f"discord://{WEBHOOK[0]}/{TOKEN}", "discord, URL 2 of 2: HTTP 401"),
-        (f"nothing://{TOKEN}", "nothing, URL 2 of 2: not a URL that Apprise knows"),
-        (TOKEN, "no scheme, URL 2 of 2: not a URL that Apprise knows"),
-        (f"json://127.0.0.1:1/{TOKEN}", "json, URL 2 of 2: refused or not reachable"),
+        (f"discord://404/{TOKEN}", "HTTP 404", False),
+        (f"discord://{WEBHOOK[0]}/{TOKEN}", "HTTP 401", False),
+        (f"nothing://{TOKEN}", "not a URL that Apprise knows", False),
+        (TOKEN, "not a URL that Apprise knows", False),
+        (f"json://127.0.0.1:1/{TOKEN}", "refused or not reachable", True),
     ],
 )
-def test_a_failure_is_seen_and_logged_once_without_the_url(
-    discord: Emulator, log: _Log, url: str, problem: str
+def test_a_failure_is_seen_and_names_no_url(
+    discord: Emulator, log: _Log, url: str, problem: str, *, later: bool
 ) -> None:
-    """False, one warning naming the place by scheme, the other place is served (case H60)."""
-    assert deliver_to([URL, url], _notice()) is False
-    assert log.warnings == [f"Notice 'failed' was not delivered ({problem})."]
+    """By truthiness, since the result is no bool (case H60); what is worth another try is told
+    from what is not.
+    """
+    assert _send(url, _notice()) == Answer(problem, later=later)
     assert TOKEN not in log.text
-    assert WEBHOOK[1] not in log.text
-    assert len(discord.received) == 1
+    assert discord.received == []
 
 
-@pytest.mark.parametrize("fault", [{"hang": 3}, {"status": 429, "times": 9, "retry_after": 60}])
-def test_a_slow_discord_does_not_hold_up_a_run(
-    discord: Emulator, log: _Log, fault: dict[str, Any]
+@pytest.mark.parametrize(
+    ("status", "later", "after"), [(429, True, 7.5), (503, True, None), (400, False, None)]
+)
+def test_when_to_come_back_is_read_from_the_answer(
+    discord: Emulator, status: int, after: float | None, *, later: bool
 ) -> None:
-    """Neither a hanging answer nor a rate limit is waited for beyond the deadline."""
-    discord.faults = fault
+    """Apprise gives neither header nor body, but logs what the service said."""
+    discord.faults = {"status": status, "times": 9, "retry_after": 7.5}
+    url = f"json://127.0.0.1:{discord.server_port}/notify/x"
+    assert _send(url, _notice()) == Answer(f"HTTP {status}", later, after)
+
+
+def test_a_slow_discord_holds_up_nobody(discord: Emulator) -> None:
+    """Sending begins at once; the answer comes when it comes."""
+    discord.faults = {"hang": 1.0}
     began = time.monotonic()
-    assert not deliver_to([URL, URL], _notice(), deadline=0.2)
-    assert time.monotonic() - began < 2
-    assert len(log.warnings) == 1
-    assert "no answer in time" in log.text
+    answer = begin(URL, _notice())
+    assert time.monotonic() - began < 0.5
+    assert answer.get(timeout=20) == Answer()
 
 
-def test_an_error_inside_apprise_is_a_failed_delivery(
-    monkeypatch: pytest.MonkeyPatch, log: _Log
-) -> None:
-    """Whatever goes wrong while sending is logged by its type and never raised."""
+def test_an_error_inside_apprise_is_a_failed_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever goes wrong while sending is told by its type and never raised."""
 
     def explode(*args: object) -> str:
         raise ValueError(URL)
 
     monkeypatch.setattr("blocks.notifier._send", explode)
-    assert not deliver_to([URL], _notice())
-    assert log.warnings == ["Notice 'failed' was not delivered (discord, URL 1 of 1: ValueError)."]
-
-
-def test_no_place_means_nobody_was_told() -> None:
-    """An empty list of targets is not a success (case H60)."""
-    assert not deliver_to([], _notice())
-    assert not NoNotifier().deliver(_notice())
+    assert _send(URL, _notice()) == Answer("ValueError")
 
 
 def test_the_block_keeps_its_urls_secret() -> None:
@@ -182,23 +187,20 @@ def test_the_block_keeps_its_urls_secret() -> None:
     assert WEBHOOK[1] not in repr(block)
 
 
-def test_urls_come_from_the_environment_where_no_block_is_named(discord: Emulator) -> None:
+def test_urls_come_from_the_environment_where_no_block_is_named() -> None:
     """AXR_NOTIFY_URLS holds any number, separated by white space."""
-    notifier = load_notifier(None, f" {URL}\n{URL}?format=text ")
-    assert notifier.deliver(_notice("completed"))
-    assert len(discord.received) == 2
-    assert isinstance(load_notifier(None, None), NoNotifier)
-    assert isinstance(load_notifier("", "  "), NoNotifier)
+    assert places(None, f" {URL}\n{URL}?format=text ") == [URL, f"{URL}?format=text"]
+    assert places(None, None) == places("", "  ") == []
 
 
 def test_a_named_block_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """The block's URLs replace those of the environment."""
     block = Notifier(urls=[SecretStr("json://block")])
     monkeypatch.setattr(Notifier, "load", lambda name, **_: block)
-    assert load_notifier("team", "json://env") is block
+    assert places("team", "json://env") == ["json://block"]
 
 
-def test_a_block_that_cannot_be_loaded_leaves_the_environment(
+def test_a_block_that_is_not_there_leaves_the_environment(
     monkeypatch: pytest.MonkeyPatch, log: _Log
 ) -> None:
     """A run does not end for want of a notifier; one warning says what happened."""
@@ -207,31 +209,29 @@ def test_a_block_that_cannot_be_loaded_leaves_the_environment(
         raise ValueError(f"Unable to find block document named {name}")
 
     monkeypatch.setattr(Notifier, "load", missing)
-    notifier = load_notifier("team", "json://env")
-    assert isinstance(notifier, Notifier)
-    assert [url.get_secret_value() for url in notifier.urls] == ["json://env"]
+    assert places("team", "json://env") == ["json://env"]
     assert log.warnings == ["Notifier block 'team' can't be loaded (ValueError)."]
 
 
-def test_a_wrong_url_is_named_by_its_scheme_only(log: _Log) -> None:
-    """The warning at loading time gives nothing away."""
-    load_notifier(None, f"json://fine dicsord://1/{TOKEN} {TOKEN}")
-    assert log.warnings == [
-        "Notices can't be sent to dicsord, URL 2 of 3.",
-        "Notices can't be sent to no scheme, URL 3 of 3.",
-    ]
-    assert TOKEN not in log.text
+def test_a_server_that_is_away_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says nothing about the block."""
+
+    def away(name: str, **_: object) -> Notifier:
+        raise httpx.ConnectError("refused")
+
+    monkeypatch.setattr(Notifier, "load", away)
+    with pytest.raises(TryAgain, match="'team' can't be read now"):
+        places("team", "json://env")
 
 
-@pytest.mark.parametrize(
-    ("url", "usable"),
-    [
-        ("https://discord.com/api/webhooks/1234567890/abcDEF_-12", True),
-        ("discord://1234567890/abcDEF", True),
-        ("discord://", False),
-        ("", False),
-    ],
-)
-def test_discords_own_address_of_a_webhook_is_usable(url: str, usable: bool) -> None:
-    """What Discord's settings page gives to copy works as it is."""
-    assert is_usable(url) is usable
+def test_a_place_is_named_by_its_scheme_only() -> None:
+    """The rest is a password."""
+    assert place_of(f"discord://1/{TOKEN}", 1, 3) == "discord, URL 1 of 3"
+    assert place_of(TOKEN, 3, 3) == "no scheme, URL 3 of 3"
+
+
+def test_discords_own_address_of_a_webhook_works(discord: Emulator) -> None:
+    """What Discord's settings page gives to copy."""
+    address = "https://discord.com/api/webhooks/{}/{}".format(*WEBHOOK)
+    assert _send(address, _notice()) == Answer()
+    assert discord.received[0]["embeds"]

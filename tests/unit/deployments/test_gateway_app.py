@@ -39,7 +39,12 @@ def _flow_run(flow_run: str, pool: str, queue: str, deployment: str) -> dict[str
         "deployment_id": deployment,
         "parameters": {"commit": COMMIT},
         "state_type": "RUNNING",
-        "labels": {"axr.lease": 1_800_000_000, "axr.ends_at": "", "axr.reason": "secret"},
+        "labels": {
+            "axr.lease": 1_800_000_000,
+            "axr.ends_at": "",
+            "axr.spent": "0.5 0.4",
+            "axr.reason": "secret",
+        },
     }
 
 
@@ -292,7 +297,7 @@ def test_a_pod_reads_of_its_run_only_until_when_it_is_paid_for(side: Side) -> No
     assert answer.json() == {
         "id": PARENT,
         "state_type": "RUNNING",
-        "labels": {"axr.lease": 1_800_000_000, "axr.ends_at": ""},
+        "labels": {"axr.lease": 1_800_000_000, "axr.ends_at": "", "axr.spent": "0.5 0.4"},
     }
     assert side.stub.paths() == [f"GET /flow_runs/{PARENT}"]
 

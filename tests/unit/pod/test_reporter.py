@@ -162,3 +162,13 @@ def test_a_post_mortem_names_the_window_of_the_alarm_before(tmp_path: Path) -> N
     assert (event["first"], event["last"], event["lr"], event["grad_norm"]) == (19, 21, 0.001, 1.0)
     assert event["rows"] == [{"step": 20, "index": 7, "loss": 9.5, "text": "ab", "tokens": 2}]
     assert make_reporter(tmp_path, attempt=3).window is None
+
+
+def test_a_pace_that_the_trainer_does_not_tell_is_no_zero(tmp_path: Path) -> None:
+    """axolotl tells none at the first entry, and none at all with `include_tkps: false`."""
+    reporter = make_reporter(tmp_path)
+    take(reporter, 1, 2.0)
+    reporter.step(2, loss=2.0, grad_norm=1.0, lr=0.001, epoch=0.1, tokens_per_second=512.5)
+    first, second = written(tmp_path, "step")
+    assert "tokens_per_second" not in first
+    assert second["tokens_per_second"] == 512.5

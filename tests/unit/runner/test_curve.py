@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from runner.curve import CurvePoint, curve_png, curve_points, curve_text, scale_of, thin
+from runner.curve import (
+    CurvePoint,
+    curve_png,
+    curve_points,
+    curve_text,
+    eval_points,
+    scale_of,
+    thin,
+)
 
 NAN, INF = math.nan, math.inf
 
@@ -42,6 +50,19 @@ def test_points_are_in_order_and_a_repeated_step_counts_as_last_seen() -> None:
     """Steps that go back, as after a rewind, neither double nor disorder the curve (case H44)."""
     events = [_event(step=2), _event(attempt=2), _event(step=1, loss=3.0), _event(step=2, loss=1.0)]
     assert curve_points(events) == [*_curve(3.0, 1.0), CurvePoint(2, 1, 2.0)]
+
+
+def test_evaluations_are_points_of_their_own() -> None:
+    """One that told no loss, as of a generation, is none."""
+    events = [
+        _event(),
+        _event(kind="eval", step=2, eval_loss=1.5),
+        _event(kind="eval", step=4, eval_runtime=3.0),
+        _event(kind="eval", step=6, eval_loss="nan"),
+    ]
+    first, last = eval_points(events)
+    assert (first.step, first.loss, last.step) == (2, 1.5, 6)
+    assert math.isnan(last.loss or 0.0)
 
 
 def test_a_short_curve_is_not_thinned() -> None:
@@ -101,8 +122,12 @@ def test_every_curve_has_a_picture(
     """No loss, one loss, losses that are not finite or far apart: always a PNG, no warning."""
     image = pytest.importorskip("PIL.Image")
     png = curve_png(points, alarms, rollbacks, width=480, title="$a_b$ \u6a21")
-    assert image.open(io.BytesIO(png)).size == (960, 403)
+    picture = image.open(io.BytesIO(png))
+    assert picture.size == (960, 403)
     assert len(png) < 250_000
+    # A light card with nothing around it: readable on light pages and on dark ones.
+    assert picture.getpixel((0, 0))[3] == 0
+    assert min(picture.getpixel((480, 12))) > 240
 
 
 def test_the_picture_shows_alarm_and_rollback() -> None:
@@ -127,6 +152,22 @@ def test_the_text_shows_what_counts_as_blocks_and_what_was_thrown_away_as_dots()
         " 2 ▏▄▄▃▃▂▁",
         "    1    6",
     ]
+
+
+def test_evaluations_that_were_thrown_away_are_not_drawn() -> None:
+    """Those of steps that a later attempt went back behind say nothing about the model."""
+    kept, thrown = CurvePoint(1, 2, 2.9), CurvePoint(1, 5, 60.0)
+    plain = curve_png(ROLLED_BACK, rollbacks=[(2, 3)], width=480)
+    assert curve_png(ROLLED_BACK, (), [(2, 3)], [kept], width=480) != plain
+    both = curve_png(ROLLED_BACK, (), [(2, 3)], [kept, thrown], width=480)
+    assert both == curve_png(ROLLED_BACK, (), [(2, 3)], [kept], width=480)
+
+
+def test_alarms_close_together_have_labels_apart() -> None:
+    """Two attempts that break at the same place, as a bad row makes them."""
+    points = [*ROLLED_BACK, CurvePoint(2, 7, 79.0)]
+    near = curve_png(points, [(1, 5, 5), (2, 7, 7)], [(2, 3)], width=960)
+    assert near != curve_png(points, [(1, 5, 5)], [(2, 3)], width=960)
 
 
 @pytest.mark.parametrize("height", [1, 3, 8])

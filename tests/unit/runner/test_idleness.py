@@ -31,6 +31,7 @@ def _over(step: str, ago: float) -> Work:
         (_sight(_over("prepare", 9000)), "booting"),  # that was on the pod before
         (_sight(Work("prepare", "running", NOW - 3000), **QUIET), "downloading"),
         (_sight(_train("loading", seen=3000), **QUIET), "downloading"),
+        (_sight(_train("forwarding", seen=50_000), **QUIET), "fast-forwarding"),  # H38: for hours
         (_sight(_train("evaluating", seen=3000), **QUIET), "evaluating"),
         (_sight(_train("saving", seen=3000), **QUIET), "saving"),
         (_sight(Work("publish", "running", NOW - 3000), **QUIET), "saving"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from runner.curve import CurvePoint
+from runner.errors import Outcome
 from runner.postmortem import PostMortem, SuspectRow
 from runner.report import (
     SCHEMA_PATH,
@@ -224,15 +226,16 @@ def test_states_follow_from_outcomes() -> None:
 def test_the_page_tells_the_whole_story_in_short() -> None:
     """Headline, facts, picture, attempts, pods and phases, each once."""
     page = report_page(_full_report(), POINTS, links={"Prefect": "http://x/y"}, picture="curve.png")
-    assert page.startswith("# ✅ completed\n\n30 of 30 steps\n\n")
-    assert "| **Steps** | 30 of 30 |" in page
-    assert "| **Model** | `runs/3f0c6b1e/out`, published |" in page
+    assert page.startswith("# ✔ completed\n\n30 of 30 steps\n\n")
+    assert "| 30 of 30 | 1.25 | 2 | 60.0 s | $0.0100 | published |" in page
+    assert "model `runs/3f0c6b1e/out`" in page
     assert "[Prefect](<http://x/y>)" in page
     assert "![Loss over steps, attempts in colours](curve.png)" in page
-    assert "| 1 | p | local | – | 1–23 | loss spike | 21 | 23 | – |" in page
-    assert "| 2 | p | local | 15 | 16–30 | completed | – | – | lr, factor 0.5 |" in page
+    assert "| 1 | the start | 1–23 | – | loss spike | 21 → 23 | p |" in page
+    assert "| 2 | checkpoint 15 | 16–30 | lr, factor 0.5 | completed | – | p |" in page
     assert "| p | local | 2026-11-30 12:00:00Z | 2026-11-30 12:03:00Z | $0.20 | $0.0100 |" in page
-    assert "| train | total |\n| --- | --- |\n| 42.5 s | 60.0 s |" in page
+    assert "| train | 42.5 s | 71 % | █████████████████ |" in page
+    assert "| **total** | **60.0 s** |" in page
     assert len(page.splitlines()) < 40
 
 
@@ -244,11 +247,12 @@ def test_the_page_for_an_artifact_carries_its_picture() -> None:
 
 
 def test_a_failing_check_gives_a_page_without_attempts_pods_or_curve() -> None:
-    """Nothing was rented: no empty tables."""
+    """Nothing was rented: no empty tables; what to do is said."""
     report = _report(state="failed", outcome="config_error", reason="toy.yml:3: no such key")
     page = report_page(report, [], links={})
-    assert page.startswith("# ❌ failed: config error\n\ntoy.yml:3: no such key")
-    assert "##" not in page
+    assert page.startswith("# ✖ failed: config error\n\ntoy.yml:3: no such key")
+    assert re.findall("^## .*", page, re.MULTILINE) == ["## How to go on"]
+    assert "Correct the task file" in page
     assert "![" not in page
 
 
@@ -260,10 +264,10 @@ def test_text_from_outside_breaks_neither_tables_nor_html_nor_fences() -> None:
     )  # fmt: skip
     page = report_page(report, [], links={"a|b": "http://x/a|b c"}, log="one\n```\n# two\x1b[31m\r")
     assert "`a\\|b'c.yml`" in page
-    assert "&lt;img src=x&gt; \\| y" in page
+    assert "\\<img src=x\\> \\| y" in page
     assert "| x\\|y z |" in page
     assert "[a\\|b](<http://x/a%7Cb%20c>)" in page
-    assert page.endswith("\n````text\none\n```\n# two\n````\n")
+    assert "\n````text\none\n```\n# two\n````\n" in page
 
 
 def test_a_completed_run_shows_no_log() -> None:
@@ -302,3 +306,30 @@ def test_the_page_says_rungs_in_words(rung: dict[str, Any], shown: str) -> None:
     """The same words as in the notice and in the name of the flow run."""
     page = report_page(_report(attempts=[Attempt(n=2, rung=rung)]), [], links={})
     assert f"| {shown} |" in page
+
+
+@pytest.mark.parametrize(
+    ("outcome", "healthy", "said"),
+    [
+        ("loss_spike", 20, "axolotl-runner resume 3f0c6b1e\n```\n\nIt goes on from checkpoint 20,"),
+        ("crash", None, "axolotl-runner resume 3f0c6b1e\n```\n\nIt goes on from the start"),
+        ("budget", 20, "axolotl-runner resume 3f0c6b1e --budget 1.00\n"),
+    ],
+)
+def test_a_run_that_did_not_complete_says_how_to_go_on(
+    outcome: Outcome, healthy: int | None, said: str
+) -> None:
+    """The very line to type, and where it starts."""
+    report = _report(state="failed", outcome=outcome)
+    assert said in report_page(report, [], links={}, healthy=healthy)
+
+
+def test_a_completed_run_has_nowhere_to_go_on() -> None:
+    """Nor has it a log to show."""
+    assert "How to go on" not in report_page(_report(), [], links={}, healthy=30)
+
+
+def test_time_that_belongs_to_no_phase_is_shown() -> None:
+    """Waiting for a place or for a worker is part of the whole."""
+    page = report_page(_report(seconds=Seconds(train=40.0, total=100.0)), [], links={})
+    assert "| between | 60.0 s | 60 % |" in page

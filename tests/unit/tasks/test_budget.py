@@ -167,7 +167,18 @@ def test_a_lease_says_when_it_was_renewed_and_until_when_the_money_lasts(
     """In Unix seconds, for the guard on the pod."""
     began = int(BEGAN.timestamp())
     ends = began + 36000
-    assert _leased(monkeypatch, _order(), _facts()) == {"lease": began + 3600, "ends_at": ends}
+    leased = _leased(monkeypatch, _order(), _facts())
+    assert (leased["lease"], leased["ends_at"]) == (began + 3600, ends)
     assert _leased(monkeypatch, _order(), _facts(), spare=600)["ends_at"] == ends + 600
     assert _leased(monkeypatch, _order("{}"), _facts())["ends_at"] == ""
     assert _leased(monkeypatch, _order(), {})["ends_at"] == ""
+
+
+def test_a_pod_can_tell_what_was_spent_up_to_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the last renewal and the price per hour; unknown where the labels do not say."""
+    leased = _leased(monkeypatch, _order(), _facts())
+    labels = {f"axr.{name}": value for name, value in leased.items()}
+    assert lease.spent_at(labels, leased["lease"]) == 1.0
+    assert lease.spent_at(labels, leased["lease"] + 1800) == 1.5
+    assert lease.spent_at({}, 0.0) is None
+    assert lease.spent_at({**labels, "axr.spent": "?"}, 0.0) is None

@@ -6,6 +6,7 @@ from prefect.states import Running
 
 from pod.pulse import Pulse
 from pod.rundir import RunDir, write_json
+from runner.progress import TrainingProgress
 from tasks.phase_label import PhaseLabel
 from tests.prefect_stand_in import Server, stand_in
 
@@ -17,7 +18,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def _label(folder: RunDir, flow_run: str, clock: list[float]) -> PhaseLabel:
-    return PhaseLabel(folder, flow_run, lambda events: None, clock=lambda: clock[0])
+    progress = TrainingProgress(2)
+    return PhaseLabel(folder, flow_run, lambda events: None, progress, clock=lambda: clock[0])
 
 
 def _beat(folder: RunDir, t: float, phase: str) -> None:
@@ -35,10 +37,10 @@ def test_the_phase_is_left_at_most_every_15_seconds(tmp_path: Path, server: Serv
     label([])
     _beat(folder, 101, "training")
     label([])
-    assert server.facts(child) == {"phase": "loading", "phase_at": "100"}
+    assert server.facts(child) == {"phase": "loading", "phase_at": "100", "step": "3"}
     clock[0] = 15.0
     label([])
-    assert server.facts(child) == {"phase": "training", "phase_at": "101"}
+    assert server.facts(child) == {"phase": "training", "phase_at": "101", "step": "3"}
 
 
 def test_a_server_that_is_away_does_not_stop_the_follower(
@@ -59,3 +61,30 @@ def test_a_server_that_is_away_does_not_stop_the_follower(
     clock[0] = 15.0
     label([])
     assert server.facts(child)["phase"] == "saving"
+
+
+def test_a_resumed_trainer_that_passes_over_rows_is_named_so(
+    tmp_path: Path, server: Server
+) -> None:
+    """H38: after the model is loaded (`armed`), loading at a step is fast-forwarding. The table of
+    pods gets the plan and the time left with it.
+    """
+    child = server.add_child("run", "train-2", Running())
+    folder, clock = RunDir(tmp_path), [0.0]
+    label = _label(folder, child, clock)
+    _beat(folder, 100, "loading")
+    label([])
+    assert server.facts(child)["phase"] == "loading"
+    label.progress.take({"kind": "armed", "t": 0.0, "step": 0, "planned_steps": 40})
+    for step in (4, 5):
+        label.progress.take({"kind": "step", "t": step * 2.0, "step": step, "loss": 1.0})
+    _beat(folder, 101, "loading")
+    clock[0] = 15.0
+    label([])
+    assert server.facts(child) == {
+        "phase": "forwarding",
+        "phase_at": "101",
+        "step": "3",
+        "planned_steps": "40",
+        "seconds_left": "70",
+    }

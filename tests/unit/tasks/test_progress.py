@@ -4,8 +4,10 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from pod.pulse import Pulse
 from tasks import progress
 from tasks.progress import Progress
+from tasks.surroundings import Surroundings
 
 
 @pytest.fixture
@@ -38,6 +40,41 @@ def test_a_step_is_shown_with_the_plan_the_loss_and_the_time_left(
     """The time left follows from the pace of the last steps."""
     Progress("run", 2)([ARMED, _step(9), _step(10)])
     assert shown == [(25.0, "attempt 2 · step 10/40 · loss 2.5000 · 0:30 left")]
+
+
+def test_all_that_is_known_is_shown(shown: list[tuple[float, str]]) -> None:
+    """Pace, rate, GPUs, money; what is unknown is left out and never a zero."""
+    around = Surroundings(
+        {},
+        gpus=lambda environment: 97.4,
+        labels=lambda environment: {"axr.lease": "1000", "axr.spent": "0.5000 0.3600"},
+        clock=lambda: 1000.0 + 3600,
+    )
+    around.look()
+    last = {**_step(10), "lr": 0.0002, "tokens_per_second": 12345.6}
+    evaluated = {"kind": "eval", "t": 9.0, "step": 9, "eval_loss": 2.75}
+    Progress("run", 1, around=around)([ARMED, _step(9), evaluated, last])
+    assert shown[0][1] == (
+        "attempt 1 · step 10/40 · loss 2.5000 · eval loss 2.7500 · lr 0.0002 · 12,346 tokens/s "
+        "· GPU 97 % · $0.86 · 0:30 left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [
+        ("loading", "attempt 2 · fast-forwarding data to step 500"),
+        ("evaluating", "attempt 2 · evaluating · step 510/40"),
+        ("saving", "attempt 2 · saving · step 510/40"),
+    ],
+)
+def test_what_is_no_training_is_named(
+    shown: list[tuple[float, str]], phase: Any, said: str
+) -> None:
+    """H38: a resumed trainer that passes over rows does not look hung."""
+    before = [] if phase == "loading" else [_step(510)]
+    Progress("run", 2, pulse=lambda: Pulse(1.0, 500, phase))([ARMED, *before])
+    assert shown[0][1].startswith(said)
 
 
 def test_updates_are_throttled_but_the_end_is_shown_at_once(shown: list[tuple[float, str]]) -> None:
