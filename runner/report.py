@@ -207,6 +207,16 @@ class Seconds(_Part):
     total: Duration = None
 
 
+class Wandb(_Part):
+    """The run in Weights & Biases: `url` null where it is not online, `sync` the command that
+    uploads what was written offline.
+    """
+
+    id: str
+    url: str | None = None
+    sync: str | None = None
+
+
 class Report(_Part):
     """How a run ended, what it made and what it cost."""
 
@@ -225,6 +235,7 @@ class Report(_Part):
     pods: tuple[PodBill, ...] = ()
     cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False), _to_digits(4)] = 0.0
     seconds: Seconds = Seconds()
+    wandb: Wandb | None = None
 
     @model_validator(mode="after")
     def _state_goes_with_outcome(self) -> Self:

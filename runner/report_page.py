@@ -86,6 +86,7 @@ def _key_facts(report: Report, links: Mapping[str, str]) -> str:
         "Model": _model(report),
         "Cost": dollars(report.cost_usd),
         "Time": _duration(report.seconds.total),
+        "W&B offline": _code(report.wandb.sync) if report.wandb and report.wandb.sync else "",
         "Links": " · ".join(f"[{_safe(name)}](<{_address(url)}>)" for name, url in links.items()),
     }
     return _table(["", ""], [[f"**{name}**", value] for name, value in facts.items() if value])

@@ -15,11 +15,13 @@ from runner.settings import NotifySettings
 from tasks.run import Order, Run
 from tasks.spending import cost_so_far
 from tasks.standing import recall, remember
+from tasks.wandb_story import alert
 
 
 @task
 def tell(run: Run, order: Order, kind: Kind, reason: str, **facts: Any) -> None:
     """Send one notice, once for each (kind, attempt), if the task file wants this kind."""
+    alert(run, kind, reason, facts.get("attempt", ""))
     deliver(run, order.settings.notify, kind, reason, facts=facts)
 
 

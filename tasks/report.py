@@ -29,6 +29,7 @@ from tasks.pushing import answer_end
 from tasks.run import Run, open_order
 from tasks.spending import cost_of
 from tasks.standing import attempts, children, pods_of, recall
+from tasks.wandb_story import end_story, wandb_facts
 
 
 @task
@@ -43,6 +44,7 @@ def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Pa
     settings = _notify_settings(run.id)
     deliver(run, settings, kind, reason, outcome=outcome, facts=_final(made), log=log)
     answer_end(run, outcome, reason)
+    end_story(run, outcome, made.reason, log, _summary(made))
     return path
 
 
@@ -50,6 +52,8 @@ def _write_page(run: Run, made: Report, done: list[AttemptFacts], log: str) -> N
     """report.md beside report.json, and the same page as an artifact in the UI."""
     points = curve(done)
     links = {"Prefect UI": ui_link(run.id)}
+    if made.wandb and made.wandb.url:
+        links["W&B"] = made.wandb.url
     (run.folder / "curve.png").write_bytes(report_curve(made, points))
     found = newest_of_each(attempt.postmortem for attempt in done)
     page = report_page(made, points, links=links, picture="curve.png", log=log, postmortems=found)
@@ -89,6 +93,7 @@ def make_report(
         pods=tuple(pods),
         cost_usd=sum(pod.cost_usd or 0.0 for pod in pods),
         seconds=_seconds(run, facts, now),
+        wandb=wandb_facts(run),
     )
 
 
@@ -165,6 +170,17 @@ def _final(made: Report) -> dict[str, object]:
         "model": made.model_dir,
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _summary(made: Report) -> dict[str, object]:
+    """What W&B shows of the end beside the curves."""
+    return {
+        "runner/outcome": made.outcome,
+        "runner/reason": made.reason,
+        "runner/attempts": len(made.attempts),
+        "runner/cost_usd": made.cost_usd,
+        "runner/final_loss": made.final_loss,
+    }
 
 
 def _notify_settings(run_id: str) -> NotifySettings:

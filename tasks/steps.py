@@ -4,10 +4,11 @@ facts.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from prefect import task
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 
 from blocks.cloud import Pod
 from blocks.clouds import cloud
@@ -26,6 +27,8 @@ from tasks.standing import attempts, pods_of, recall
 from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import end_pod
 from tasks.timing import timed
+from tasks.wandb_story import pass_on_log_of, with_cost
+from tasks.wandb_story import phase as tell_phase
 
 MOST_LOST = 5  # pods that may be lost before a training has begun
 
@@ -69,10 +72,12 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
         "task_file": run.task_file,
     }
     child = start_child(run.id, "train", plan.n, parameters)
+    began = time.monotonic()
     try:
         if is_on_another_pod(child, pod):
             raise PodLost(f"the pod of attempt {plan.n} is gone")
-        follow(child, Monitor(run, order, pod))
+        _follow(run, child, Monitor(run, order, pod))
+        tell_phase(run.id, f"train attempt {plan.n}", time.monotonic() - began)
     except PodLost as lost:
         return give_up(child, order, pod, plan, lost)
     except TrainingFailed as ended:
@@ -113,14 +118,25 @@ def _publish(run: Run, order: Order, pod: Pod) -> State[object]:
     parameters = {"run": run.id, "repository": order.hub_repository}
     child = start_child(run.id, "publish", _number(run), parameters)
     with timed(run.id, "publish"):
-        return follow(child, Monitor(run, order, pod, spare=PUBLISHING_TAKES))
+        return _follow(run, child, Monitor(run, order, pod, spare=PUBLISHING_TAKES))
 
 
 def _prepare(run: Run, order: Order, pod: Pod) -> None:
     parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
     child = start_child(run.id, "prepare", _number(run), parameters)
     with timed(run.id, "prepare"):
-        _must_complete(follow(child, Monitor(run, order, pod)))
+        _must_complete(_follow(run, child, Monitor(run, order, pod)))
+
+
+def _follow(run: Run, child: FlowRun, monitor: Monitor) -> State[object]:
+    """The child's end; its log goes to W&B, whatever the end is."""
+    try:
+        state = follow(child, with_cost(run.id, monitor))
+    except Exception:
+        pass_on_log_of(run.id, child)
+        raise
+    pass_on_log_of(run.id, child)
+    return state
 
 
 def _has_completed(run: Run, plan: NextAttempt) -> bool:

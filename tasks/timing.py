@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tasks.standing import recall, remember
+from tasks.wandb_story import phase as tell_phase
 
 
 @contextmanager
@@ -16,5 +17,7 @@ def timed(run_id: str, phase: str) -> Iterator[None]:
     try:
         yield
     finally:
+        seconds = time.monotonic() - began
         before = float(recall(run_id).get(f"seconds.{phase}", "0"))
-        remember(run_id, {f"seconds.{phase}": round(before + time.monotonic() - began, 3)})
+        remember(run_id, {f"seconds.{phase}": round(before + seconds, 3)})
+        tell_phase(run_id, phase, seconds)
