@@ -168,7 +168,7 @@ def _say_how(run: Run, order: Order, found: WandbRun) -> None:
     """What the rules made of the task file's W&B settings, once."""
     asked_id = order.task.axolotl.get("wandb_run_id")
     if asked_id and asked_id != found.id:
-        log().info("W&B: wandb_run_id is the run's name; its id is %s, used by no other", found.id)
+        log().warning("W&B: wandb_run_id is a name only; the run's id is %s", found.id)
     if found.mode == "offline":
         loudly = log().warning if found.why_offline == NO_KEY else log().info
         line = sync_line(home().shown(run.folder), found.id)

@@ -1,4 +1,4 @@
-"""The trainer's part of a W&B run, without a trainer: what it opens, and the lines that it sends."""
+"""The trainer's part of a W&B run, without a trainer: what it opens, and the lines it sends."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_without_a_key_it_is_offline_and_said_once(caplog: pytest.LogCaptureFixt
         track.fn(RUN, _order())
     said = [record.message for record in caplog.records]
     assert len([line for line in said if "wandb sync" in line]) == 1
-    assert len([line for line in said if "wandb_run_id is the run's name" in line]) == 1
+    assert len([line for line in said if "wandb_run_id is a name only" in line]) == 1
     environment = pod_environment(RUN, _order(), "local")
     assert environment["WANDB_MODE"] == "offline"
     assert environment["WANDB_RUN_ID"] == f"axr-{RUN.id}"
@@ -96,13 +96,12 @@ def test_a_task_file_s_env_can_t_lead_the_pod_to_another_run(
 
 
 def test_the_log_of_the_parent_goes_along_until_the_end() -> None:
-    """Whatever logger of ours says it; nothing after the end, which would open the run again."""
+    """Nothing after the end, which would open the run in W&B again."""
     track.fn(RUN, _order())
-    logging.getLogger("prefect.task_runs").warning("no room on %s", "runpod")
-    logging.getLogger("prefect.flow_runs").info("Pod local-1")
+    logging.getLogger("axolotl_runner").warning("no room on %s", "runpod")
     phase(RUN.id, "provision", 3.0)
     end_story(RUN, "no_capacity", "none has a pod", "last words\nof it", {"runner/attempts": 0})
-    logging.getLogger("prefect.flow_runs").info("Finished")
+    logging.getLogger("axolotl_runner").warning("Finished")
     for line in ("WARNING: no room on runpod", "last words", "no_capacity: none has a pod"):
         assert line in _lines()
     assert "Finished" not in _lines()
