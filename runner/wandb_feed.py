@@ -7,6 +7,7 @@ loses nothing: the next one goes on in the same file.
     line   {text}                                 of the run's log
     row    {values}                               numbers by name; `runner/hours` is their axis
     alert  {mark, title, text, level}             once for each mark
+    child  {id}                                   the log of this step on the pod was said
     end    {exit_code, summary}                   the run has ended; more may follow a resume
 <run>/story/state.json     {done, url, mode, trouble}: bytes of the feed that were sent, and where
 <run>/story/writer.lock    held by the living writer
@@ -70,8 +71,7 @@ class Feed:
         """Write down how the run is opened; False when that was done before."""
         if self.is_open:
             return False
-        order = {"run": asdict(wandb_run), "config": scrub_plain(config)}
-        _replace(self._order, order)
+        _replace(self._order, {"run": asdict(wandb_run), "config": scrub_plain(config)})
         return True
 
     def order(self) -> tuple[WandbRun, dict[str, Any]]:
@@ -102,6 +102,10 @@ class Feed:
     def has_alert(self, mark: str) -> bool:
         """Whether this alert was said before, by whichever parent."""
         return any(said["kind"] == "alert" and said["mark"] == mark for said, _ in self.unread(0))
+
+    def has_child(self, child: str) -> bool:
+        """Whether the log of this step on the pod was said before."""
+        return any(said["kind"] == "child" and said["id"] == child for said, _ in self.unread(0))
 
     def unread(self, done: int) -> list[tuple[dict[str, Any], int]]:
         """What was said after `done` bytes, each with the number of bytes up to its end."""

@@ -20,6 +20,8 @@ from pathlib import PurePosixPath
 from typing import Literal
 from urllib.parse import quote
 
+from runner.secrets import scrub
+
 Mode = Literal["shared", "offline"]
 
 # Without settings of W&B nothing of it may start: also not because of a key in the environment.
@@ -79,7 +81,7 @@ def wandb_run(
         id=f"axr-{run}",
         project=project or environment.get("WANDB_PROJECT") or DEFAULT_PROJECT,
         entity=_text(axolotl.get("wandb_entity")) or environment.get("WANDB_ENTITY") or None,
-        name=name or f"{PurePosixPath(task_file).stem}-{run[:8]}",
+        name=scrub(name) or f"{PurePosixPath(task_file).stem}-{run[:8]}",
         tags=tuple(tag.strip() for tag in tags if tag.strip()),
         mode="offline" if asked or keyless else "shared",
         why_offline=f"WANDB_MODE is {wanted}" if asked else NO_KEY if keyless else "",

@@ -4,7 +4,6 @@ facts.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from prefect import task
@@ -27,8 +26,7 @@ from tasks.standing import attempts, pods_of, recall
 from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import end_pod
 from tasks.timing import timed
-from tasks.wandb_story import pass_on_log_of, with_cost
-from tasks.wandb_story import phase as tell_phase
+from tasks.wandb_story import tell_child, with_cost
 
 MOST_LOST = 5  # pods that may be lost before a training has begun
 
@@ -72,12 +70,10 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
         "task_file": run.task_file,
     }
     child = start_child(run.id, "train", plan.n, parameters)
-    began = time.monotonic()
     try:
         if is_on_another_pod(child, pod):
             raise PodLost(f"the pod of attempt {plan.n} is gone")
         _follow(run, child, Monitor(run, order, pod))
-        tell_phase(run.id, f"train attempt {plan.n}", time.monotonic() - began)
     except PodLost as lost:
         return give_up(child, order, pod, plan, lost)
     except TrainingFailed as ended:
@@ -132,10 +128,10 @@ def _follow(run: Run, child: FlowRun, monitor: Monitor) -> State[object]:
     """The child's end; its log goes to W&B, whatever the end is."""
     try:
         state = follow(child, with_cost(run.id, monitor))
-    except Exception:
-        pass_on_log_of(run.id, child)
+    except (PodLost, TrainingFailed):
+        tell_child(run.id, child)
         raise
-    pass_on_log_of(run.id, child)
+    tell_child(run.id, child)
     return state
 
 

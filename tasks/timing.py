@@ -17,7 +17,7 @@ def timed(run_id: str, phase: str) -> Iterator[None]:
     try:
         yield
     finally:
-        seconds = time.monotonic() - began
         before = float(recall(run_id).get(f"seconds.{phase}", "0"))
-        remember(run_id, {f"seconds.{phase}": round(before + seconds, 3)})
+        seconds = round(before + time.monotonic() - began, 3)
+        remember(run_id, {f"seconds.{phase}": seconds})
         tell_phase(run_id, phase, seconds)

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 from prefect import task
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.sorting import LogSort
 
 from blocks.grants import granted
 from blocks.logs import log
@@ -64,14 +64,14 @@ def track(run: Run, order: Order) -> None:
     facts = {"run": run.id, "task": run.task_file, "commit": run.commit}
     if feed.open(found, {**facts, "axolotl": dict(order.task.axolotl)}):
         _say_how(run, order, found)
+        phase(run.id, "check", (datetime.now(UTC) - run.began).total_seconds())
     feed.say("line", text=f"run {run.id}: {run.task_file}, on {' or '.join(order.clouds)}")
     _pass_on_log(feed)
     _start_writer(feed, lambda: _wandb_variables(order.settings))
-    phase(run.id, "check", (datetime.now(UTC) - run.began).total_seconds())
 
 
 def phase(run_id: str, name: str, seconds: float) -> None:
-    """A phase is over; with it what the run has cost so far."""
+    """A phase has taken so many seconds by now, and the run has cost so much."""
     feed = _feed(run_id)
     if feed.is_open:
         feed.say("line", text=f"{name}: {seconds:.1f} s")
@@ -104,20 +104,29 @@ def with_cost(run_id: str, look: Callable[[], None]) -> Callable[[], None]:
     return look_and_tell
 
 
-def pass_on_log_of(run_id: str, child: FlowRun) -> None:
-    """The log of a step on the pod, which only the server has."""
+def tell_child(run_id: str, child: FlowRun) -> None:
+    """A step on the pod is over: its log, which only the server has, and how long it took; once,
+    also when parents die meanwhile.
+    """
     feed = _feed(run_id)
-    if not feed.is_open:
+    if not feed.is_open or feed.has_child(str(child.id)):
         return
     try:
         with asking_once():
-            of_child = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[UUID(str(child.id))]))
-            found = api().read_logs(of_child, limit=MOST_LINES)
+            of_child = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[child.id]))
+            newest = LogSort.TIMESTAMP_DESC
+            found = api().read_logs(of_child, limit=MOST_LINES, sort=newest)
+            ended = api().read_flow_run(child.id)
     except API_AWAY as away:
         log().debug("The log of %s can't be read now: %s", child.name, away)
         return
-    for line in sorted(found, key=lambda each: each.timestamp):
+    for line in reversed(found):
         _say_line(feed, f"{child.name}: {line.message}")
+    feed.say("child", id=str(child.id))
+    if child.name.startswith("train-") and ended.start_time and ended.end_time:
+        attempt = child.name.removeprefix("train-")
+        took = (ended.end_time - ended.start_time).total_seconds()
+        phase(run_id, f"train attempt {attempt}", took)
 
 
 def end_story(

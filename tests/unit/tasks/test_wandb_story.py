@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from prefect.client.schemas.objects import FlowRun
 
 from runner import wandb_open
 from runner.home import home
@@ -21,6 +24,7 @@ from tasks.trainer import GRACE
 from tasks.wandb_story import alert, end_story, phase, track, wandb_facts, with_cost
 
 RUN = Run("0bd1c5a4-6f4e-4d53-9c0b-2f6f5b1c9a77", "configs/t.yml", "abc", datetime.now(UTC))
+CHILD = FlowRun(id=uuid4(), flow_id=uuid4(), name="train-1")
 TOY = "base_model: x\nwandb_project: toy\nwandb_run_id: toy1\n"
 
 
@@ -153,8 +157,29 @@ def test_a_child_s_log_that_can_t_be_read_costs_nothing(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(wandb_story, "api", Away)
     track.fn(RUN, _order())
-    child = type("Child", (), {"id": RUN.id, "name": "train-1"})()
-    wandb_story.pass_on_log_of(RUN.id, child)
+    wandb_story.tell_child(RUN.id, CHILD)
+    assert not Feed(RUN.folder).has_child(str(CHILD.id)), "it may be told later"
+
+
+def test_a_step_on_the_pod_is_told_once_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lines oldest first; a revived parent that finds it ended says nothing again."""
+    said = [SimpleNamespace(message=f"line {n}") for n in (3, 2, 1)]
+
+    class Server:
+        def read_logs(self, *_: Any, **__: Any) -> list[SimpleNamespace]:
+            return said
+
+        def read_flow_run(self, _: UUID) -> SimpleNamespace:
+            began = datetime.now(UTC)
+            return SimpleNamespace(start_time=began, end_time=began + timedelta(seconds=40))
+
+    monkeypatch.setattr(wandb_story, "api", Server)
+    track.fn(RUN, _order())
+    for _ in range(2):
+        wandb_story.tell_child(RUN.id, CHILD)
+    lines = [line for line in _lines().splitlines() if line.startswith("train-1: ")]
+    assert lines == ["train-1: line 1", "train-1: line 2", "train-1: line 3"]
+    assert _said("row")[-1]["values"]["runner/seconds/train attempt 1"] == 40.0
 
 
 def test_the_cost_is_a_row_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
