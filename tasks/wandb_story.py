@@ -41,6 +41,8 @@ from tasks.standing import recall
 SENT_WITHIN = 10.0
 COST_EVERY = 60.0
 MOST_LINES = 200  # of a step on the pod: one page of the API
+# Behind the first line: our facts as JSON, the trainer's last lines, Prefect's own stack.
+PREFECTS_OWN = ("Finished in state", "Engine execution exited")
 LOGGERS = ("prefect.flow_runs", "prefect.task_runs", "axolotl_runner")
 ALERTS = {"spike": "WARN", "resumed": "INFO", "budget": "WARN", "idle": "WARN"}
 
@@ -120,8 +122,10 @@ def tell_child(run_id: str, child: FlowRun) -> None:
     except API_AWAY as away:
         log().debug("The log of %s can't be read now: %s", child.name, away)
         return
-    for line in reversed(found):
-        _say_line(feed, f"{child.name}: {line.message}")
+    for record in reversed(found):
+        first = record.message.partition("\n")[0]
+        text = first if record.message.startswith(PREFECTS_OWN) else record.message
+        _say_line(feed, f"{child.name}: {text}")
     feed.say("child", id=str(child.id))
     if child.name.startswith("train-") and ended.start_time and ended.end_time:
         attempt = child.name.removeprefix("train-")

@@ -163,7 +163,8 @@ def test_a_child_s_log_that_can_t_be_read_costs_nothing(monkeypatch: pytest.Monk
 
 def test_a_step_on_the_pod_is_told_once_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lines oldest first; a revived parent that finds it ended says nothing again."""
-    said = [SimpleNamespace(message=f"line {n}") for n in (3, 2, 1)]
+    told = ("Finished in state LossSpike('up\n{facts}')", "a failure\nits stack", "line 1")
+    said = [SimpleNamespace(message=text) for text in told]
 
     class Server:
         def read_logs(self, *_: Any, **__: Any) -> list[SimpleNamespace]:
@@ -178,7 +179,10 @@ def test_a_step_on_the_pod_is_told_once_with_its_time(monkeypatch: pytest.Monkey
     for _ in range(2):
         wandb_story.tell_child(RUN.id, CHILD)
     lines = [line for line in _lines().splitlines() if line.startswith("train-1: ")]
-    assert lines == ["train-1: line 1", "train-1: line 2", "train-1: line 3"]
+    last = "train-1: Finished in state LossSpike('up"
+    assert lines == ["train-1: line 1", "train-1: a failure", last]
+    assert "its stack" in _lines()
+    assert "{facts}" not in _lines()
     assert _said("row")[-1]["values"]["runner/seconds/train attempt 1"] == 40.0
 
 
