@@ -23,6 +23,7 @@ from tasks.run import Run, open_run
 from tasks.standing import attempts
 from tasks.steps import prepare, publish, train
 from tasks.teardown import teardown
+from tasks.wandb_story import track
 
 
 def finish_cancelled(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -64,6 +65,7 @@ def steps(run: Run) -> str | None:
     """The steps of a run, in order; each looks first, so a revived parent repeats nothing."""
     order = check(run)
     spread(run, order)  # a matrix ends here, in a run for each combination
+    track(run, order)
     pod = provision(run, order)
     tell(run, order, "started", f"on {pod.cloud} at ${pod.price_per_hour:.2f} per hour")
     pod = prepare(run, order, pod)

@@ -53,6 +53,7 @@ from pod.pulse import Heart
 from pod.reporter import Reporter
 from pod.rundir import RunDir, read_json
 from pod.user_callbacks import UserCallbackError, UserCallbacks
+from pod.wandb_join import Joined, join
 
 LOG = get_logger(__name__)
 STDERR = 2  # by number: libraries put other objects in sys.stderr's place
@@ -68,6 +69,7 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         self.heart: Heart | None = None
         self.found: user_callbacks.Found = {}
         self.users = UserCallbacks({})
+        self.wandb: Joined | None = None
         self._trainer_failed: BaseException | None = None
         if self.reporter is None:
             LOG.warning("AXR_RUN_DIR names no attempt: this training is neither seen nor guarded")
@@ -78,6 +80,11 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
             self.heart = Heart(self.reporter.run_dir, writes=self.reporter.writes)
             self.heart.enter("loading", self.reporter.from_step)
             self.found = user_callbacks.find(self.reporter.callbacks)
+
+    def register(self, cfg: Any) -> None:
+        """Join the run in W&B: the data and the model are loaded after this."""
+        if self.reporter is not None and self.reporter.writes and self.wandb is None:
+            self.wandb = join(self.reporter.run_dir, self.reporter.attempt)
 
     def post_trainer_create(self, cfg: Any, trainer: Trainer) -> None:
         """Arm the trainer: callback, true losses, right data order on resume."""
@@ -98,6 +105,8 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
         self.users = user_callbacks.add(self.found, trainer)
         if self.reporter.log_eval:
             EvalLog(trainer, self._reporter_now).attach()
+        if self.wandb is not None:
+            self._show_attempts(trainer, self.callback)
         trainer.train = self._reporting_errors(TrainingLoop(trainer.train, self.callback))
         self.callback.arm()
 
@@ -113,6 +122,14 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
             files=weight_files(Path(cfg.output_dir)),
             final_loss=self.callback.loss,
         )
+        if self.wandb is not None:
+            self.wandb.leave(0)
+
+    def _show_attempts(self, trainer: Trainer, callback: RunnerCallback) -> None:
+        from pod.wandb_attempts import keep_secrets_out_of_config, tell_attempts_apart
+
+        tell_attempts_apart(trainer, lambda: callback.reporter.attempt)
+        keep_secrets_out_of_config(trainer, callback.reporter.run_dir)
 
     def _reporting_errors(self, train: Callable[..., Any]) -> Callable[..., Any]:
         def reporting_train(*args: Any, **kwargs: Any) -> Any:
@@ -142,6 +159,8 @@ class RunnerPlugin(BasePlugin):  # type: ignore[misc]  # axolotl ships no types
             if isinstance(error, Exception):
                 self._report(error)
             before(kind, error, trace)
+            if self.wandb is not None:
+                self.wandb.leave(1)
 
         sys.excepthook = report
 

@@ -12,6 +12,8 @@
     out/            checkpoint-N/ and the final model
     kept/           hard-linked checkpoints that rotation must not take (pod.ledger)
     quarantine/     checkpoint-N.attempt-K, moved aside, never deleted
+    wandb.json      {id, url} of the W&B run that the trainer has joined (pod.wandb_join)
+    wandb/          what W&B keeps here, all of it where it is offline
     finished        the model is published: this pod has nothing left to do
 
 JSON files are replaced by rename, so a reader sees the old text or the new one, never half.
@@ -85,6 +87,10 @@ class RunDir:
     @property
     def quarantine(self) -> Path:
         return self.path / "quarantine"
+
+    @property
+    def wandb(self) -> Path:
+        return self.path / "wandb.json"
 
     @property
     def finished(self) -> Path:

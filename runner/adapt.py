@@ -38,6 +38,8 @@ REMOVED = (
     "loss_watchdog_patience",
     AUTOMATIC_RESUME,
     "auto_resume_from_checkpoints",
+    "wandb_run_id",  # the runner decides both for all writers of the run (runner.wandb_run)
+    "wandb_mode",
     "resume_from_checkpoint",
 )
 _NOTE = "set by axolotl-runner"

@@ -217,6 +217,16 @@ class Diagnosis(_Part):
     advice: Line
 
 
+class Wandb(_Part):
+    """The run in Weights & Biases: `url` null where it is not online, `sync` the command that
+    uploads what was written offline.
+    """
+
+    id: str
+    url: str | None = None
+    sync: str | None = None
+
+
 class Report(_Part):
     """How a run ended, what it made and what it cost."""
 
@@ -236,6 +246,7 @@ class Report(_Part):
     cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False), _to_digits(4)] = 0.0
     seconds: Seconds = Seconds()
     diagnosis: Diagnosis | None = None
+    wandb: Wandb | None = None
 
     @model_validator(mode="after")
     def _state_goes_with_outcome(self) -> Self:

@@ -157,7 +157,9 @@ def _way_on(report: Report, healthy: int | None) -> list[str]:
 def _footer(report: Report) -> str:
     commit = f" · commit {_code(report.commit[:12])}" if report.commit else ""
     model = f" · model {_code(report.model_dir)}" if report.model_dir else ""
-    return f"Run {_code(report.run)}{commit}{model}"
+    offline = report.wandb.sync if report.wandb else None
+    sync = f" · W&B offline: {_code(offline)}" if offline else ""
+    return f"Run {_code(report.run)}{commit}{model}{sync}"
 
 
 ATTEMPT_COLUMNS = ["attempt", "from", "steps", "changed", "ended", "onset → alarm", "pod"]

@@ -20,6 +20,7 @@ from runner.settings import NotifySettings
 from tasks.run import Order, Run
 from tasks.spending import cost_so_far
 from tasks.standing import recall, remember
+from tasks.wandb_story import alert, wandb_link
 
 # What a picture of the losses says something about.
 WITH_CURVE = ("spike", "completed", "failed")
@@ -28,6 +29,7 @@ WITH_CURVE = ("spike", "completed", "failed")
 @task
 def tell(run: Run, order: Order, kind: Kind, reason: str, **facts: Any) -> None:
     """Leave one notice, once for each (kind, attempt), if the task file wants this kind."""
+    alert(run, kind, reason, facts.get("attempt", ""))
     deliver(run, order.settings.notify, kind, reason, facts=facts)
 
 
@@ -99,14 +101,14 @@ UI = "Prefect UI"
 
 
 def links_of(run_id: str, known: dict[str, str]) -> dict[str, str]:
-    """Where a run is to be seen, name to address: the UI, and what its labels know of W&B and the
-    hub.
+    """Where a run is to be seen, name to address: the UI, and W&B, and the hub as far as its
+    labels know it.
     """
     hub = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     repository = known.get("published")
     found = {
         UI: ui_link(run_id),
-        "W&B": known.get("wandb_url", ""),
+        "W&B": wandb_link(run_id),
         "model": f"{hub}/{repository}" if repository else "",
     }
     return {name: url for name, url in found.items() if url}

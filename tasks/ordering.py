@@ -19,12 +19,14 @@ from runner.secrets import NAMES
 from runner.settings import NEVER, RunnerSettings
 from runner.task_secrets import named_secrets, registry_login
 from runner.tokens import gateway_key, pod_token
+from runner.wandb_run import OFF
 from tasks.lease import SECONDS
 from tasks.run import Order, Run
+from tasks.wandb_story import wandb_of
 from tasks.whose_pods import installation_id
 
 # What a run itself needs; nothing else of the control side's environment reaches a pod.
-PASSED_ON = ("HF_TOKEN", "HF_ENDPOINT", "WANDB_API_KEY")
+PASSED_ON = ("HF_TOKEN", "HF_ENDPOINT", "WANDB_API_KEY", "WANDB_BASE_URL")
 PASSED_ON_FOR_S3 = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -89,6 +91,8 @@ def pod_environment(run: Run, order: Order, cloud: str) -> dict[str, str]:
     secrets = {name: os.environ[name] for name in names if os.environ.get(name)}
     asked = {name: value for name, value in settings.env.items() if value is not None}
     given = _given(settings)
+    joined = wandb_of(run, order)
+    wandb = joined.environment() if joined else OFF
     common = {
         "DO_NOT_TRACK": "1",
         # The default of 10 s would be the larger part of each step's latency.
@@ -96,8 +100,8 @@ def pod_environment(run: Run, order: Order, cloud: str) -> dict[str, str]:
     }
     if not is_rented(cloud):
         address = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
-        return {**common, **address, **secrets, **asked, **given, **_for_guard(settings)}
-    own = {**_for_guard(settings), **_rented(run, order, cloud)}
+        return {**common, **address, **secrets, **asked, **given, **_for_guard(settings), **wandb}
+    own = {**_for_guard(settings), **_rented(run, order, cloud), **wandb}
     return {**asked, **common, **secrets, **given, **own}
 
 

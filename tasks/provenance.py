@@ -10,6 +10,7 @@ from runner.secrets import scrub_plain
 from tasks.run import Run
 from tasks.spending import cost_of, cost_so_far
 from tasks.standing import attempts, pods_of, recall
+from tasks.wandb_story import wandb_link
 
 
 def provenance(run: Run, now: datetime | None = None) -> dict[str, Any]:
@@ -24,6 +25,7 @@ def provenance(run: Run, now: datetime | None = None) -> dict[str, Any]:
         attempts=past_attempts(attempts(run.id)),
         pods=tuple(_used(bill, moment) for bill in pods_of(known).values()),
         cost_usd=round(cost_so_far(known, moment), 4),
+        links={"W&B": url} if (url := wandb_link(run.id)) else {},
     )
     return scrub_plain(told.plain())
 

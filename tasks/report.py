@@ -34,6 +34,7 @@ from tasks.pushing import answer_end
 from tasks.run import Run, open_order
 from tasks.spending import cost_of
 from tasks.standing import attempts, children, pods_of, recall
+from tasks.wandb_story import end_story, wandb_facts
 
 CURVE_NAME = "curve.png"
 
@@ -54,6 +55,7 @@ def report(run: Run, outcome: Outcome, reason: str, published: str | None) -> Pa
     deliver(run, settings, kind, said, outcome=outcome, facts=_final(made), log=log)
     answer_end(run, outcome, reason)
     show_comparison_of(run)
+    end_story(run, outcome, made.reason, log, _summary(made))
     return path
 
 
@@ -141,6 +143,7 @@ def make_report(
         cost_usd=sum(pod.cost_usd or 0.0 for pod in pods),
         seconds=_seconds(run, facts, now),
         diagnosis=_diagnosis(found),
+        wandb=wandb_facts(run),
     )
 
 
@@ -241,6 +244,17 @@ def _final(made: Report) -> dict[str, object]:
         "model": made.model_dir,
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _summary(made: Report) -> dict[str, object]:
+    """What W&B shows of the end beside the curves."""
+    return {
+        "runner/outcome": made.outcome,
+        "runner/reason": made.reason,
+        "runner/attempts": len(made.attempts),
+        "runner/cost_usd": made.cost_usd,
+        "runner/final_loss": made.final_loss,
+    }
 
 
 def _notify_settings(run_id: str) -> NotifySettings:

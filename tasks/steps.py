@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from prefect import task
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 
 from blocks.cloud import Pod
 from blocks.clouds import cloud
@@ -27,6 +27,7 @@ from tasks.standing import attempts, pods_of, recall
 from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import end_pod
 from tasks.timing import timed
+from tasks.wandb_story import tell_child, with_cost
 
 MOST_LOST = 5  # pods that may be lost before a training has begun
 
@@ -73,7 +74,7 @@ def train(run: Run, order: Order, pod: Pod, plan: NextAttempt) -> AttemptFacts:
     try:
         if is_on_another_pod(child, pod):
             raise PodLost(f"the pod of attempt {plan.n} is gone")
-        follow(child, Monitor(run, order, pod))
+        _follow(run, child, Monitor(run, order, pod))
     except PodLost as lost:
         return give_up(child, order, pod, plan, lost)
     except TrainingFailed as ended:
@@ -114,14 +115,25 @@ def _publish(run: Run, order: Order, pod: Pod) -> State[object]:
     parameters = {"run": run.id, "repository": order.hub_repository, "told": provenance(run)}
     child = start_child(run.id, "publish", _number(run), parameters)
     with timed(run.id, "publish"):
-        return follow(child, Monitor(run, order, pod, spare=PUBLISHING_TAKES))
+        return _follow(run, child, Monitor(run, order, pod, spare=PUBLISHING_TAKES))
 
 
 def _prepare(run: Run, order: Order, pod: Pod) -> None:
     parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
     child = start_child(run.id, "prepare", _number(run), parameters)
     with timed(run.id, "prepare"):
-        _must_complete(follow(child, Monitor(run, order, pod)))
+        _must_complete(_follow(run, child, Monitor(run, order, pod)))
+
+
+def _follow(run: Run, child: FlowRun, monitor: Monitor) -> State[object]:
+    """The child's end; its log goes to W&B, whatever the end is."""
+    try:
+        state = follow(child, with_cost(run.id, monitor))
+    except (PodLost, TrainingFailed):
+        tell_child(run.id, child)
+        raise
+    tell_child(run.id, child)
+    return state
 
 
 def _has_completed(run: Run, plan: NextAttempt) -> bool:

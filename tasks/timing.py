@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tasks.standing import recall, remember
+from tasks.wandb_story import phase as tell_phase
 
 
 @contextmanager
@@ -17,4 +18,6 @@ def timed(run_id: str, phase: str) -> Iterator[None]:
         yield
     finally:
         before = float(recall(run_id).get(f"seconds.{phase}", "0"))
-        remember(run_id, {f"seconds.{phase}": round(before + time.monotonic() - began, 3)})
+        seconds = round(before + time.monotonic() - began, 3)
+        remember(run_id, {f"seconds.{phase}": seconds})
+        tell_phase(run_id, phase, seconds)

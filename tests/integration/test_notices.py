@@ -16,6 +16,7 @@ from deployments import keeper
 from deployments import postman as postman_module
 from deployments.postman import Postman, postman
 from deployments.telling import send_test
+from pod.rundir import write_json
 from runner.attempts import AttemptFacts, to_message
 from runner.errors import ConfigError
 from runner.home import home
@@ -177,8 +178,9 @@ def test_fifty_runs_are_one_message(discord: Emulator, server: Server) -> None:
 
 
 def test_links_lead_to_ui_tracking_and_model(discord: Emulator, server: Server) -> None:
-    """What the run's labels know."""
-    run = server.add_run(Running(), published="me/model", wandb_url="https://wandb.ai/me/p/runs/1")
+    """What the run's folder and labels know."""
+    run = server.add_run(Running(), published="me/model")
+    write_json(home().run(run) / "story" / "state.json", {"url": "https://wandb.ai/me/p/runs/1"})
     _tell(run, "completed", outcome="completed")
     _post()
     [message] = discord.received

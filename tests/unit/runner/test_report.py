@@ -98,7 +98,7 @@ def test_every_field_is_written_even_when_null() -> None:
     written = _strict(_report(pods=_full_report().pods, attempts=[Attempt(n=1)]).model_dump_json())
     assert " ".join(written) == (
         "run task commit state outcome reason attempts final_step planned_steps final_loss "
-        "model_dir published pods cost_usd seconds diagnosis"
+        "model_dir published pods cost_usd seconds diagnosis wandb"
     )
     assert " ".join(written["attempts"][0]) == (
         "n pod cloud from_checkpoint first_step last_step outcome onset_step alarm_step rung"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prefect.states import Failed, Running
 
+from pod.rundir import write_json
 from runner.attempts import AttemptFacts, CheckpointFact, to_message
 from runner.home import home
 from runner.outbox import Outbox
@@ -54,7 +55,8 @@ def _run(server: Server, **facts: Any) -> str:
 
 def test_an_end_leaves_report_page_picture_artifact_and_notice(server: Server) -> None:
     """The page beside report.json names its picture; the one in the UI carries it."""
-    run = _run(server, wandb_url="https://wandb.ai/me/p/runs/1")
+    run = _run(server)
+    write_json(home().run(run) / "story" / "state.json", {"url": "https://wandb.ai/me/p/runs/1"})
     path = report.fn(open_run(run), "loss_spike", "no rung is left", None)
     folder = home().run(run)
     assert json.loads(path.read_text())["cost_usd"] == 0.5
