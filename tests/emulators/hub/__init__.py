@@ -1,4 +1,4 @@
-"""A strict local Hugging Face hub for model repositories: `python -m tests.emulators.hub --port N`.
+"""A strict local Hugging Face hub, models and data sets: `python -m tests.emulators.hub --port N`.
 
 In a test: `with running() as hub: …` with `hub.url` (for HF_ENDPOINT), `hub.state`, `hub.set([…])`.
 Tokens: `hf_write` and `hf_read` of the user `me`, who is in the organization `team`; `hf_other` of
@@ -17,6 +17,7 @@ What is covered
 - resolve by HEAD and GET with ETag, X-Repo-Commit, Range; large files by a redirect to a storage of
   another origin, with signed addresses, which refuses an Authorization header as S3 does.
 - the hub's errors with X-Error-Code and X-Error-Message; scopes of tokens; private repositories.
+- gated repositories (`hub.repository(id).gated = "manual"`): listed, but their files are refused.
 - what is deleted from a branch stays in the storage until it is deleted for good, as there.
 
 Faults: POST /_faults with {"faults": [fault, …]} replaces them all; [] clears. A fault:
@@ -31,10 +32,15 @@ Faults: POST /_faults with {"faults": [fault, …]} replaces them all; [] clears
   slow         bytes per second at which the request's body is taken
   cut_after    bytes of the answer's body after which the connection ends
   stall_after  bytes of the answer's body after which nothing comes for `stall` seconds
+  corrupt      position in the answer's body of the one byte that is wrong
+  short        bytes that a file's answer lacks at its end, and does not announce
+POST /_rate with {"bytes_per_second": N} limits each connection to the storage, null ends that.
+POST /_plant with {"repo", "files": {path: size or text}, "kind"} commits files that nobody uploads,
+of any size, with a content of their own that takes little of the disk.
 GET /_state: {repos: {id: {private, head, commits, files, storage}}, requests, uploads}.
 
-Not covered: datasets and spaces, pull requests, branches besides main, gated repositories, TLS,
-Xet.
+Not covered: spaces, pull requests, branches besides main, TLS, Xet: a repository with `xet` offers
+it, and its token route then answers 404 or as a fault says.
 """
 
 from tests.emulators.hub.server import Emulator, running

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tests.emulators.hub.problems import Refused, no_repo
-from tests.emulators.hub.repository import Repository
+from tests.emulators.hub.repository import Repository, key_of
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,95}")
 
@@ -68,11 +68,12 @@ class Accounts:
         }
 
     def create(self, token: Token | None, asked: dict[str, Any], url: str) -> dict[str, Any]:
-        """Make a model repository."""
+        """Make a repository of a model or a data set."""
         if token is None:
             raise Refused(401, "Invalid username or password.")
-        if asked.get("type", "model") != "model":
-            raise Refused(400, "only models are emulated")
+        kind = str(asked.get("type", "model"))
+        if kind not in ("model", "dataset"):
+            raise Refused(400, "only models and data sets are emulated")
         strange = set(asked) - {"name", "organization", "type", "visibility", "private"}
         if strange:
             raise Refused(400, f"unknown keys: {', '.join(sorted(strange))}")
@@ -84,32 +85,50 @@ class Accounts:
                 403,
                 f'You don\'t have the rights to create a model under the namespace "{owner}"',
             )
-        made = {"url": f"{url}/{owner}/{name}", "name": f"{owner}/{name}"}
-        if f"{owner}/{name}" in self.repos:
-            raise Refused(409, "You already created this model repo", body={**made})
+        key = key_of(kind, f"{owner}/{name}")
+        made = {"url": f"{url}/{key}", "name": f"{owner}/{name}"}
+        if key in self.repos:
+            raise Refused(409, f"You already created this {kind} repo", body={**made})
         visibility = asked.get("visibility") or ("private" if asked.get("private") else "public")
-        repo = Repository(f"{owner}/{name}", owner, visibility == "private")
-        self.repos[repo.id] = repo
+        self.repos[key] = Repository(f"{owner}/{name}", owner, visibility == "private", kind)
         return made
 
     def delete(self, token: Token | None, asked: dict[str, Any]) -> None:
         """Delete a repository."""
         owner = asked.get("organization") or (token.user if token else "")
-        repo = self.writable(token, f"{owner}/{asked.get('name')}")
-        del self.repos[repo.id]
+        key = key_of(str(asked.get("type", "model")), f"{owner}/{asked.get('name')}")
+        self.writable(token, key)
+        del self.repos[key]
 
-    def readable(self, token: Token | None, repo_id: str) -> Repository:
+    def readable(self, token: Token | None, key: str) -> Repository:
         """The repository, if this token may see it."""
-        repo = self.repos.get(repo_id)
+        repo = self.repos.get(key)
         if repo is None:
             raise no_repo(known=token is not None)
         if repo.private and (token is None or repo.owner not in (token.user, *token.orgs)):
             raise no_repo(known=token is not None)
         return repo
 
-    def writable(self, token: Token | None, repo_id: str) -> Repository:
+    def check_gate(self, token: Token | None, repo: Repository) -> None:
+        """Raise Refused where the files of a gated repository are not for this token."""
+        if not repo.gated or (token is not None and token.user in (repo.owner, *repo.granted)):
+            return
+        kind = repo.kind
+        if token is None:
+            message = (
+                f"Access to {kind} {repo.id} is restricted. You must have access to it and be "
+                "authenticated to access it. Please log in."
+            )
+            raise Refused(401, message, "GatedRepo")
+        message = (
+            f"Access to {kind} {repo.id} is restricted and you are not in the authorized list. "
+            f"Visit https://huggingface.co/{repo.key} to ask for access."
+        )
+        raise Refused(403, message, "GatedRepo")
+
+    def writable(self, token: Token | None, key: str) -> Repository:
         """The repository, if this token may change it."""
-        repo = self.readable(token, repo_id)
+        repo = self.readable(token, key)
         if token is None:
             raise Refused(401, "Invalid username or password.")
         if not token.may_write(repo.owner):

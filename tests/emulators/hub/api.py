@@ -12,7 +12,7 @@ from tests.emulators.hub import commits
 from tests.emulators.hub.account import Token
 from tests.emulators.hub.handler import Handler
 from tests.emulators.hub.problems import Refused, no_entry
-from tests.emulators.hub.repository import Commit, Repository, iso
+from tests.emulators.hub.repository import Commit, Repository, iso, key_of
 
 NO_PAGE = "Sorry, we can't find the page you are looking for."
 
@@ -26,16 +26,24 @@ class Api(Handler):
         if path == "/_faults":
             self.hub.set(self.json_body().get("faults", []))
             return self.answer({})
+        if path == "/_rate":
+            self.hub.rate = self.json_body()["bytes_per_second"]
+            return self.answer({})
+        if path == "/_plant":
+            return self.answer({"commit": self.hub.plant(**self.json_body())})
         with self.hub.accounts.lock:
             self._user = self.hub.accounts.identify(self.headers.get("Authorization"))
-        match method, self.words:
-            case _, ["api", "models", owner, name, *rest]:
-                return self._model(method, f"{owner}/{name}", rest)
+        kind, words = "model", self.words
+        if words[0] == "datasets":
+            kind, words = "dataset", words[1:]
+        match method, words:
+            case _, ["api", ("models" | "datasets") as kinds, owner, name, *rest]:
+                return self._repository(method, key_of(kinds[:-1], f"{owner}/{name}"), rest)
             case "GET" | "HEAD", [owner, name, "resolve", revision, *parts]:
-                repo = self._repo(f"{owner}/{name}")
+                repo = self._repo(key_of(kind, f"{owner}/{name}"))
                 return self._resolve(repo, revision, "/".join(parts))
             case "POST", [owner, git, "info", "lfs", "objects", verb] if git.endswith(".git"):
-                return self._lfs(f"{owner}/{git[:-4]}", verb)
+                return self._lfs(key_of(kind, f"{owner}/{git[:-4]}"), verb)
             case "POST", ["api", "complete_multipart", upload]:
                 self.hub.storage.check_signature(path, self.query, {})
                 self.hub.storage.complete(upload, self.json_body())
@@ -63,41 +71,41 @@ class Api(Handler):
             case _:
                 raise Refused(404, NO_PAGE)
 
-    def _model(self, method: str, repo_id: str, rest: list[str]) -> None:
+    def _repository(self, method: str, key: str, rest: list[str]) -> None:
         query = self.query
         match method, rest:
             case "GET", [] | ["revision", _]:
                 revision = rest[1] if rest else "main"
                 blobs = query.get("blobs", ["false"])[0].lower() in ("true", "1")
-                self.answer(self._repo(repo_id).info(revision, blobs=blobs))
+                self.answer(self._repo(key).info(revision, blobs=blobs))
             case "GET", ["tree", revision, *parts]:
                 recursive = query.get("recursive", ["false"])[0].lower() in ("true", "1")
                 path = "/".join(parts)
-                self._page(self._repo(repo_id).listing(revision, path, recursive=recursive))
+                self._page(self._repo(key).listing(revision, path, recursive=recursive))
             case "POST", ["paths-info", revision]:
                 wanted = parse_qs(self.body().decode()).get("paths", [])
-                self.answer(self._repo(repo_id).paths(revision, wanted))
+                self.answer(self._repo(key).paths(revision, wanted))
             case "GET", ["commits", revision]:
-                self._repo(repo_id).at(revision)
-                self._page([_commit_item(c) for c in reversed(self._repo(repo_id).commits)])
+                self._repo(key).at(revision)
+                self._page([_commit_item(c) for c in reversed(self._repo(key).commits)])
             case "GET", ["refs"]:
-                head = self._repo(repo_id).head.sha
+                head = self._repo(key).head.sha
                 branch = {"name": "main", "ref": "refs/heads/main", "targetCommit": head}
                 self.answer({"branches": [branch], "tags": [], "converts": []})
             case "GET", ["lfs-files"]:
-                self._page(_stored_items(self._repo(repo_id, write=True)))
+                self._page(_stored_items(self._repo(key, write=True)))
             case "GET", [word, *_] if word.startswith("xet-"):
                 raise Refused(
                     404, "Xet is not emulated: start the client with HF_HUB_DISABLE_XET=1"
                 )
             case _:
-                self._change(method, repo_id, rest)
+                self._change(method, key, rest)
 
-    def _change(self, method: str, repo_id: str, rest: list[str]) -> None:
+    def _change(self, method: str, key: str, rest: list[str]) -> None:
         body = self.body() if rest[:1] == ["commit"] else b""
         asked = {} if body else self.json_body()
         with self.hub.accounts.lock:
-            repo = self._repo(repo_id, write=True)
+            repo = self._repo(key, write=True)
             match method, rest:
                 case "POST", ["preupload", revision]:
                     self.answer(commits.preupload(repo, revision, asked))
@@ -122,13 +130,13 @@ class Api(Handler):
         if "create_pr" in self.query:
             raise Refused(400, "pull requests are not emulated")
         made = commits.commit(repo, revision, body, self._user.user if self._user else "")
-        url = f"{self.hub.url}/{repo.id}/commit/{made.sha}"
+        url = f"{self.hub.url}/{repo.key}/commit/{made.sha}"
         self.answer({"success": True, "commitOid": made.sha, "commitUrl": url, "hookOutput": ""})
 
-    def _lfs(self, repo_id: str, verb: str) -> None:
+    def _lfs(self, key: str, verb: str) -> None:
         asked = self.json_body()
         with self.hub.accounts.lock:
-            repo = self._repo(repo_id, write=True)
+            repo = self._repo(key, write=True)
             match verb:
                 case "batch":
                     if "git-lfs+json" not in self.headers.get("Accept", ""):
@@ -146,6 +154,7 @@ class Api(Handler):
     def _resolve(self, repo: Repository, revision: str, path: str) -> None:
         commit = repo.at(revision)
         headers = {"X-Repo-Commit": commit.sha}
+        self.hub.accounts.check_gate(self._user, repo)
         entry = commit.tree.get(path)
         if entry is None:
             missing = no_entry(path)
@@ -187,9 +196,9 @@ class Api(Handler):
             raise Refused(400, "invalid metadata", body=dict(found)) from error
         self.answer({"errors": [], "warnings": []})
 
-    def _repo(self, repo_id: str, *, write: bool = False) -> Repository:
+    def _repo(self, key: str, *, write: bool = False) -> Repository:
         accounts = self.hub.accounts
-        return (accounts.writable if write else accounts.readable)(self._user, repo_id)
+        return (accounts.writable if write else accounts.readable)(self._user, key)
 
     _user: Token | None = None
 

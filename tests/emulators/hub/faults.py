@@ -27,6 +27,13 @@ class Fault:
     cut_after: int | None = None
     stall_after: int | None = None
     stall: float = 5.0
+    corrupt: int | None = None
+    short: int = 0
+
+    @property
+    def spoils(self) -> bool:
+        """Whether it acts somewhere within an answer's body."""
+        return not (self.cut_after is self.stall_after is self.corrupt is None)
 
     def refusal(self) -> Refused:
         """The answer instead of the right one."""

@@ -31,6 +31,10 @@ class Handler(Wire):
     def take_fault(self, method: str, path: str) -> Fault:
         return NONE if path.startswith("/_") else self.hub.faults.take(method, path)
 
+    @property
+    def rate(self) -> float | None:
+        return self.hub.rate
+
     def note(self, method: str, path: str, status: int) -> None:
         if not path.startswith("/_"):
             self.hub.requests.append({"method": method, "path": path, "status": status})

@@ -1,4 +1,4 @@
-"""A model repository: its commits, its tree, and what its storage holds."""
+"""A repository of a model or a data set: its commits, its tree, what its storage holds."""
 
 from __future__ import annotations
 
@@ -72,11 +72,19 @@ class Stored:
 
 @dataclass
 class Repository:
-    """The branch main of one model repository."""
+    """The branch main of one repository; `kind` is model or dataset.
+
+    `gated` is what listings say (`auto`, `manual`), "" for an open one; `granted` are the users who
+    may read its files besides its owner. `xet` says that its large files are offered through Xet.
+    """
 
     id: str
     owner: str
     private: bool
+    kind: str = "model"
+    gated: str = ""
+    granted: tuple[str, ...] = ()
+    xet: bool = False
     created: float = field(default_factory=time.time)
     commits: list[Commit] = field(default_factory=list)
     storage: dict[str, Stored] = field(default_factory=dict)
@@ -85,6 +93,11 @@ class Repository:
         content = ATTRIBUTES.encode()
         tree = {".gitattributes": Entry(len(content), content)}
         self.commit("initial commit", "", self.owner, tree)
+
+    @property
+    def key(self) -> str:
+        """Its name among the repositories of all kinds, as addresses have it."""
+        return key_of(self.kind, self.id)
 
     @property
     def head(self) -> Commit:
@@ -141,7 +154,7 @@ class Repository:
                 if recursive or len(parent.parts) == 1:
                     found[start + str(parent)] = folder_item(start + str(parent))
             if recursive or len(inner.parts) == 1:
-                found[name] = file_item(name, entry)
+                found[name] = file_item(name, entry, xet=self.xet)
         return [found[name] for name in sorted(found)]
 
     def paths(self, revision: str, wanted: list[str]) -> list[dict[str, Any]]:
@@ -150,13 +163,13 @@ class Repository:
         found = []
         for path in wanted:
             if path in tree:
-                found.append(file_item(path, tree[path]))
+                found.append(file_item(path, tree[path], xet=self.xet))
             elif any(name.startswith(f"{path}/") for name in tree):
                 found.append(folder_item(path))
         return found
 
     def info(self, revision: str, *, blobs: bool) -> dict[str, Any]:
-        """What model_info reads."""
+        """What model_info and dataset_info read."""
         commit = self.at(revision)
         siblings: list[dict[str, Any]] = []
         for name, entry in sorted(commit.tree.items()):
@@ -169,11 +182,11 @@ class Repository:
         return {
             "_id": git_hash(self.id.encode())[:24],
             "id": self.id,
-            "modelId": self.id,
+            **({"modelId": self.id} if self.kind == "model" else {}),
             "author": self.owner,
             "sha": commit.sha,
             "private": self.private,
-            "gated": False,
+            "gated": self.gated or False,
             "disabled": False,
             "downloads": 0,
             "likes": 0,
@@ -185,7 +198,12 @@ class Repository:
         }
 
 
-def file_item(path: str, entry: Entry) -> dict[str, Any]:
+def key_of(kind: str, repo_id: str) -> str:
+    """The name of a repository among all kinds: models stand at the root, as on the hub."""
+    return repo_id if kind == "model" else f"{kind}s/{repo_id}"
+
+
+def file_item(path: str, entry: Entry, *, xet: bool = False) -> dict[str, Any]:
     """A file in a listing."""
     item: dict[str, Any] = {
         "type": "file",
@@ -193,7 +211,9 @@ def file_item(path: str, entry: Entry) -> dict[str, Any]:
         "size": entry.size,
         "path": path,
     }
-    return {**item, "lfs": entry.lfs} if entry.lfs else item
+    if entry.lfs is None:
+        return item
+    return {**item, "lfs": entry.lfs, **({"xetHash": entry.sha256} if xet else {})}
 
 
 def folder_item(path: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tests.emulators.hub.account import Accounts
 from tests.emulators.hub.api import Api
 from tests.emulators.hub.faults import Faults
 from tests.emulators.hub.handler import Files, Server
+from tests.emulators.hub.repository import Entry, Repository, Stored, key_of
 from tests.emulators.hub.storage import Storage
 
 PAGE = 1000
@@ -27,6 +29,7 @@ class Emulator:
         self.faults = Faults()
         self.requests: list[dict[str, Any]] = []
         self.page = PAGE
+        self.rate: float | None = None  # bytes a second of each connection to the storage
         self.api = Server(("127.0.0.1", port), Api)
         self.files = Server(("127.0.0.1", 0), Files)
         self.api.hub = self.files.hub = self
@@ -45,7 +48,7 @@ class Emulator:
     def state(self) -> dict[str, Any]:
         """What GET /_state answers."""
         repos = {
-            repo.id: {
+            repo.key: {
                 "private": repo.private,
                 "head": repo.head.sha,
                 "commits": [commit.title for commit in repo.commits],
@@ -63,6 +66,30 @@ class Emulator:
     def set(self, faults: list[dict[str, Any]]) -> None:
         """Replace the faults."""
         self.faults.set(faults)
+
+    def repository(self, repo: str, kind: str = "model") -> Repository:
+        """The repository of this name."""
+        return self.accounts.repos[key_of(kind, repo)]
+
+    def plant(self, repo: str, files: dict[str, int | str], kind: str = "model") -> str:
+        """Commit files that nobody uploads: a text is a small file's content, a number the size of
+        a large one, which takes little of the disk. The repository is made when it is missing; the
+        new commit's hash.
+        """
+        owner = repo.partition("/")[0]
+        with self.accounts.lock:
+            made = self.accounts.repos.setdefault(
+                key_of(kind, repo), Repository(repo, owner, private=False, kind=kind)
+            )
+        tree = dict(made.head.tree)
+        for path, what in files.items():
+            if isinstance(what, str):
+                tree[path] = Entry(len(what.encode()), what.encode())
+                continue
+            oid = self.storage.plant(f"{kind} {repo} {path}", what)
+            made.storage[oid] = Stored(what, time.time(), path)
+            tree[path] = Entry(what, sha256=oid)
+        return made.commit("Plant", "", owner, tree).sha
 
 
 @contextlib.contextmanager

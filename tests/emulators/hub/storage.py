@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 import secrets
 import shutil
 import threading
@@ -21,6 +22,7 @@ from tests.emulators.hub.repository import Repository, Stored
 MULTIPART_OVER = 32 * 1024 * 1024
 CHUNK = 8 * 1024 * 1024
 MOST_OBJECTS = 1000  # of one batch
+SPACED, MARK = 1024 * 1024, 4096  # of planted files
 
 
 @dataclass
@@ -49,6 +51,23 @@ class Storage:
     def blob(self, oid: str) -> Path:
         """Where a file lies."""
         return self.home / oid
+
+    def plant(self, seed: str, size: int) -> str:
+        """Make a file of this size whose content follows from the seed; its hash.
+
+        Its bytes are random at the beginning of each SPACED bytes and holes of the disk between.
+        """
+        chance = random.Random(seed)
+        made = self.home / f"planted.{uuid.uuid4().hex}"
+        with made.open("w+b") as file:
+            file.truncate(size)
+            for start in range(0, size, SPACED):
+                file.seek(start)
+                file.write(chance.randbytes(min(MARK, size - start)))
+            file.seek(0)
+            oid = hashlib.file_digest(file, "sha256").hexdigest()
+        made.replace(self.blob(oid))
+        return oid
 
     def signed(self, address: str) -> str:
         """The address with its signature."""
@@ -137,12 +156,12 @@ class Storage:
     ) -> dict[str, Any]:
         upload_id = uuid.uuid4().hex
         verify = {
-            "href": f"{hub}/{repo.id}.git/info/lfs/objects/verify",
+            "href": f"{hub}/{repo.key}.git/info/lfs/objects/verify",
             "header": {"X-Verify": "emulated"},
         }
         chunk = self.chunk if size > self.multipart_over else 0
         with self._lock:
-            self.uploads[upload_id] = Upload(repo.id, oid, size, chunk)
+            self.uploads[upload_id] = Upload(repo.key, oid, size, chunk)
         if not chunk:
             address = self.signed(f"{storage}/storage/upload/{upload_id}/0")
             return {"upload": {"href": address}, "verify": verify}

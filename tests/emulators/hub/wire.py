@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.emulators.hub.faults import NONE, Fault
 from tests.emulators.hub.problems import Dropped, Refused
 
 BLOCK = 64 * 1024
+SENT_AT_ONCE = 1024 * 1024
 
 
 class Wire(BaseHTTPRequestHandler):
@@ -24,6 +26,8 @@ class Wire(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # it costs 40 ms an answer
     fault: Fault = NONE
     status = 0
+    rate: float | None = None  # bytes a second of file contents on this connection
+    _free_at = 0.0  # when what was sent so far has taken its time
 
     def route(self, method: str, path: str) -> None:
         """Answer the request."""
@@ -137,24 +141,52 @@ class Wire(BaseHTTPRequestHandler):
             if self.fault.stall_after is not None:
                 time.sleep(self.fault.stall)
             raise Dropped
-        if cut is not None:
-            self._shorten(len(content))
+        if self.fault.corrupt is not None and 0 <= self.fault.corrupt < len(content):
+            at = self.fault.corrupt
+            content = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+        self._shorten(len(content))
         self.wfile.write(content)
 
     def send_file(self, file: BinaryIO | Path, size: int, headers: dict[str, str]) -> None:
         """Answer with a file's content, or the range of it that was asked for."""
         first, last = self._range(size)
         status = 200 if (first, last) == (0, size - 1) and "Range" not in self.headers else 206
+        last -= min(self.fault.short, last - first + 1)
         if status == 206:
             headers = {**headers, "Content-Range": f"bytes {first}-{last}/{size}"}
         self.start(status, last - first + 1, {**headers, "Accept-Ranges": "bytes"})
+        if self.command == "HEAD":
+            return
         with file.open("rb") if isinstance(file, Path) else file as reader:
+            if isinstance(file, Path) and not self.fault.spoils:
+                self._send_range(reader.fileno(), first, last + 1)
+                return
             reader.seek(first)
             left = last - first + 1
             while left:
                 block = reader.read(min(BLOCK, left))
                 left -= len(block)
+                self._pace(len(block))
                 self.send(block)
+
+    def _send_range(self, file: int, start: int, end: int) -> None:
+        """Without a copy through Python, so that the client is what is measured."""
+        most = max(BLOCK, int((self.rate or 20 * SENT_AT_ONCE) / 20))
+        while start < end:
+            self._pace(min(most, end - start))
+            sent = os.sendfile(self.connection.fileno(), file, start, min(most, end - start))
+            if not sent:
+                raise Dropped
+            start += sent
+
+    def _pace(self, size: int) -> None:
+        """Wait until this connection may send so many bytes more."""
+        if not self.rate:
+            return
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now - 0.05) + size / self.rate
+        if self._free_at > now:
+            time.sleep(self._free_at - now)
 
     def log_message(self, format: str, *args: object) -> None:
         """Quiet: what happened is in /_state."""
@@ -173,10 +205,13 @@ class Wire(BaseHTTPRequestHandler):
 
     def _shorten(self, sent: int) -> None:
         fault = self.fault
+        if not fault.spoils:
+            return
         self.fault = replace(
             fault,
             cut_after=None if fault.cut_after is None else fault.cut_after - sent,
             stall_after=None if fault.stall_after is None else fault.stall_after - sent,
+            corrupt=None if fault.corrupt is None else fault.corrupt - sent,
         )
 
     def _refuse(self, refusal: Refused) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import (
     BadRequestError,
+    GatedRepoError,
     HfHubHTTPError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
@@ -267,3 +269,71 @@ def test_ignored_files_and_wrong_cards(api: HfApi, hub: Emulator) -> None:
     assert sorted(files(hub, REPO)) == [".gitignore", "b.txt"]
     with pytest.raises((BadRequestError, ValueError)):
         api.upload_file(path_or_fileobj=b"---\na: [\n---\n", path_in_repo="README.md", repo_id=REPO)
+
+
+def test_data_sets_stand_beside_models_of_the_same_name(api: HfApi, tmp_path: Path) -> None:
+    """Made, filled and read by the hub's client as another type."""
+    api.create_repo(REPO, repo_type="dataset")
+    for kind, content in (("model", b"m"), ("dataset", b"d")):
+        api.upload_file(path_or_fileobj=content, path_in_repo="a.bin", repo_id=REPO, repo_type=kind)
+    for kind, content in (("model", b"m"), ("dataset", b"d")):
+        got = api.hf_hub_download(REPO, "a.bin", repo_type=kind, cache_dir=tmp_path)
+        assert Path(got).read_bytes() == content
+    assert api.dataset_info(REPO).sha != api.model_info(REPO).sha
+
+
+def test_a_gate_lets_those_in_who_were_granted(hub: Emulator, api: HfApi, tmp_path: Path) -> None:
+    """Everybody sees the list of files."""
+    hub.plant("other/gated", {"config.json": "{}"})
+    repo = hub.repository("other/gated")
+    repo.gated = "manual"
+    for token, status in (("hf_write", 403), (False, 401)):
+        with pytest.raises(GatedRepoError) as caught:
+            api.hf_hub_download("other/gated", "config.json", cache_dir=tmp_path, token=token)
+        assert caught.value.response.status_code == status
+    assert [e.path for e in api.list_repo_tree("other/gated")] == [".gitattributes", "config.json"]
+    repo.granted = ("me",)
+    got = api.hf_hub_download("other/gated", "config.json", cache_dir=tmp_path)
+    assert Path(got).read_text() == "{}"
+
+
+def test_planted_files_are_what_their_hashes_say(hub: Emulator, tmp_path: Path) -> None:
+    """Of any size, without as much of the disk, and each with a content of its own."""
+    hub.plant("me/big", {"a.safetensors": 5_000_001, "b.safetensors": 5_000_001})
+    api = HfApi(endpoint=hub.url, token=False)
+    hashes = set()
+    for entry in files(hub, "me/big"):
+        got = Path(api.hf_hub_download("me/big", entry, cache_dir=tmp_path))
+        assert got.stat().st_size == 5_000_001
+        hashes.add(hashlib.sha256(got.read_bytes()).hexdigest())
+    assert hashes == {f["oid"] for f in files(hub, "me/big").values()}
+    assert len(hashes) == 2
+    assert hub.storage.blob(hashes.pop()).stat().st_blocks * 512 < 500_000
+
+
+def test_answers_are_spoilt_as_faults_say(hub: Emulator, raw: httpx.Client) -> None:
+    """A byte that is wrong, and an end that is missing without a word."""
+    hub.plant(REPO, {"a.safetensors": 300_000})
+    address = raw.head(f"/{REPO}/resolve/main/a.safetensors").headers["Location"]
+    with plain_client() as bare:
+        right = bare.get(address).content
+        hub.set([{"match": "/storage", "corrupt": 200_000}])
+        wrong = bare.get(address).content
+        assert [n for n in range(300_000) if right[n] != wrong[n]] == [200_000]
+        hub.set([{"match": "/storage", "short": 10}])
+        assert bare.get(address).content == right[:-10]
+        assert bare.get(address).content == right
+
+
+def test_each_connection_gets_its_rate(hub: Emulator, raw: httpx.Client) -> None:
+    """300 kB at 1 MB/s take 0.3 s, however they are asked for; several connections add up."""
+    hub.plant(REPO, {"a.safetensors": 300_000})
+    address = raw.head(f"/{REPO}/resolve/main/a.safetensors").headers["Location"]
+    raw.post("/_rate", json={"bytes_per_second": 1_000_000})
+    ranges = [f"bytes={n * 100_000}-{n * 100_000 + 99_999}" for n in range(3)]
+    with plain_client() as bare:
+        began = time.monotonic()
+        parts = [bare.get(address, headers={"Range": each}).content for each in ranges]
+        assert time.monotonic() - began > 0.2
+    raw.post("/_rate", json={"bytes_per_second": None})
+    assert b"".join(parts) == hub.storage.blob(address.split("/")[-1].split("?")[0]).read_bytes()
