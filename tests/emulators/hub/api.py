@@ -92,6 +92,9 @@ class Api(Handler):
                 head = self._repo(key).head.sha
                 branch = {"name": "main", "ref": "refs/heads/main", "targetCommit": head}
                 self.answer({"branches": [branch], "tags": [], "converts": []})
+            case "GET", ["auth-check"]:
+                self.hub.accounts.check_gate(self._user, self._repo(key))
+                self.answer({})
             case "GET", ["lfs-files"]:
                 self._page(_stored_items(self._repo(key, write=True)))
             case "GET", [word, *_] if word.startswith("xet-"):
