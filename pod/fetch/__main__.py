@@ -143,6 +143,7 @@ def _check(cache: Cache, snapshots: Sequence[Snapshot], tally: Tally) -> None:
     for snapshot, files in zip(single, wrong, strict=True):
         if files:
             raise Corrupt(f"{files[0].path} of {snapshot.label} came with a wrong content")
+        cache.tidy(snapshot, whole=True)
 
 
 @contextmanager

@@ -106,11 +106,15 @@ class Cache:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
 
-    def tidy(self, snapshot: Snapshot) -> None:
-        """Take away what a library was writing when its process was ended: it begins anew."""
+    def tidy(self, snapshot: Snapshot, *, whole: bool = False) -> None:
+        """Take away what nobody goes on with: what a library was writing when its process was
+        ended, and of a snapshot that is here as a `whole` what other ways have begun.
+        """
         for file in snapshot.files:
             blob = self.blob(snapshot, file)
-            for left in blob.parent.glob(f"{blob.name}.*.incomplete"):
+            for left in blob.parent.glob(
+                f"{blob.name}.*" if whole else f"{blob.name}.*.incomplete"
+            ):
                 left.unlink(missing_ok=True)
 
     def free(self) -> int:

@@ -45,7 +45,8 @@ MORE = (
 class Input:
     """A repository that a training reads, and which part of it.
 
-    `revision` is what the task file asks for, None for the newest; `code`: its Python may run;
+    `revision` is what the task file asks for, None for the newest, `commit` what that was when this
+    run first asked; `code`: its Python may run;
     `data_files` are names or patterns of a data set, all of it without them; `key` is where the
     file names it.
     """
@@ -57,6 +58,7 @@ class Input:
     code: bool = False
     data_files: tuple[str, ...] = ()
     key: tuple[str | int, ...] = ()
+    commit: str | None = None
 
 
 def inputs(axolotl: Mapping[str, object], root: Path) -> list[Input]:

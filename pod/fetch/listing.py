@@ -52,7 +52,7 @@ class Listing:
         try:
             info = self._try(
                 lambda: self._hub.repo_info(
-                    first.repo, repo_type=first.kind, revision=first.revision
+                    first.repo, repo_type=first.kind, revision=first.commit or first.revision
                 )
             )
             if info.gated:  # everybody sees its list of files

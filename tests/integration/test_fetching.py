@@ -161,7 +161,7 @@ def test_data_sets_and_models_come_together(hub: Emulator, pod: Pod) -> None:
 def test_a_stall_falls_over_to_another_way(hub: Emulator, pod: Pod) -> None:
     """The connection stays open and the process alive; the bytes tell (H25)."""
     found = pod.list()
-    hub.set([{"match": STORAGE, "times": 99, "stall_after": SHARD // 6, "stall": 20.0}])
+    hub.set([{"match": STORAGE, "times": 999, "stall_after": 0, "stall": 20.0}])
     began = time.monotonic()
     with pytest.raises(NoWay) as caught:
         pod.fetch(found, "ranges")
