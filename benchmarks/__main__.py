@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-PARTS = ("detector", "plugin", "recovery", "preemption", "crashes")
+PARTS = ("detector", "plugin", "recovery", "preemption", "crashes", "download")
 RESULTS = Path(__file__).with_name("results.json")
 
 

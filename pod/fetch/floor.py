@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 WINDOW = 60.0  # seconds
+TELLS = 1.0
 # Bytes a second of the whole transfer. A machine that stays below takes more than a day for 20 GB.
 LEAST = 200_000.0
 LEAST_NAME, WINDOW_NAME = "AXR_FETCH_FLOOR", "AXR_FETCH_WINDOW"  # variables that set them
@@ -44,10 +45,10 @@ class Floor:
 
     @property
     def speed(self) -> float:
-        """Bytes a second over the last window, up to now."""
+        """Bytes a second over the last window, up to now; 0 while that is too short to tell."""
         first, before = self._seen[0]
         passed = self._clock() - first
-        return (self._seen[-1][1] - before) / passed if passed > 0 else 0.0
+        return (self._seen[-1][1] - before) / passed if passed >= TELLS else 0.0
 
     @property
     def broken(self) -> bool:

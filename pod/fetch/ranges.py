@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pod.fetch.cache import Cache
-from pod.fetch.parts import Part, Piece, piece_size
+from pod.fetch.parts import LEAST_PIECE, Part, Piece, piece_size
 from pod.fetch.snapshot import RemoteFile, Snapshot
 from pod.fetch.source import Source
 from pod.fetch.tally import Tally
 from pod.fetch.troubles import Busy, Corrupt
 
-CONNECTIONS = 16
+# As many as `aria2c -x16 -s16` makes for each of the five files that it fetches at once.
+CONNECTIONS, MOST_CONNECTIONS = 16, 80
 BUFFER = 256 * 1024
 TRIES = 6  # of a piece, without a byte between them
 FIRST_WAIT_S, MOST_WAIT_S = 0.5, 120.0
@@ -47,11 +48,10 @@ class Ranges:
         source: Source,
         tally: Tally,
         *,
-        connections: int = CONNECTIONS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cache, self._source, self._tally = cache, source, tally
-        self._connections, self._sleep = connections, sleep
+        self._sleep = sleep
         self._turn = threading.Condition()
         self._pieces: deque[tuple[_Open, Piece]] = deque()
         self._hashes: deque[_Open] = deque()
@@ -66,13 +66,15 @@ class Ranges:
             for snapshot in missing
             for file in snapshot.files
         }
-        size = piece_size(sum(file.size for _, file in files.values()), self._connections)
+        large = sum(file.size > LEAST_PIECE for _, file in files.values())
+        connections = max(CONNECTIONS, min(MOST_CONNECTIONS, CONNECTIONS * large))
+        size = piece_size(sum(file.size for _, file in files.values()), connections)
         self._left = len(files)
         for snapshot, file in files.values():
             self._begin(snapshot, file, size)
         threads = [
             threading.Thread(target=self._guarded, args=(work,), daemon=True)
-            for work in [self._read_pieces] * self._connections + [self._take_hashes] * HASHERS
+            for work in [self._read_pieces] * connections + [self._take_hashes] * HASHERS
         ]
         for thread in threads:
             thread.start()

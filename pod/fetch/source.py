@@ -21,7 +21,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from pod.fetch.snapshot import RemoteFile, Snapshot
 from pod.fetch.troubles import PASSING, REFUSALS, Busy, DiskFull, after, refusal
 
-TIMEOUT_S = 20.0  # for a connection, and between two bytes
+TIMEOUT_S = 10.0  # for a connection, and between two bytes
 MOST_REDIRECTS = 5
 AGENT = "axolotl-runner"
 
