@@ -58,7 +58,7 @@ class Pod:
             "HF_ENDPOINT": hub.url,
             "HF_TOKEN": "hf_write",
             "AXR_FETCH_FLOOR": "1000",
-            "AXR_FETCH_WINDOW": "5",
+            "AXR_FETCH_WINDOW": "30",
         }
         self.shown: list[Standing] = []
         self.notes: list[str] = []
@@ -161,6 +161,7 @@ def test_data_sets_and_models_come_together(hub: Emulator, pod: Pod) -> None:
 def test_a_stall_falls_over_to_another_way(hub: Emulator, pod: Pod) -> None:
     """The connection stays open and the process alive; the bytes tell (H25)."""
     found = pod.list()
+    pod.environment["AXR_FETCH_WINDOW"] = "5"
     hub.set([{"match": STORAGE, "times": 999, "stall_after": 0, "stall": 20.0}])
     began = time.monotonic()
     with pytest.raises(NoWay) as caught:
@@ -188,6 +189,7 @@ def test_xet_that_freezes_is_left_for_plain_http(hub: Emulator, pod: Pod) -> Non
     """Once more with it, then without; the library waits for the token of Xet for ever (H25)."""
     hub.repository(MODEL).xet = True
     found = pod.list()
+    pod.environment["AXR_FETCH_WINDOW"] = "5"
     assert ways_of(found, {})[:3] == ["xet", "xet", "ranges"]
     assert "xet" not in ways_of(found, {"HF_HUB_DISABLE_XET": "1"})
     hub.set([{"match": "xet-read-token", "times": 99, "hang": 30.0}])
