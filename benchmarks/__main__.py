@@ -21,6 +21,7 @@ PARTS = (
     "recovery",
     "preemption",
     "crashes",
+    "download",
     "scale",
 )
 RESULTS = Path(__file__).with_name("results.json")

@@ -26,7 +26,8 @@ from runner.home import home
 from runner.notice import dollars
 from runner.report import Report, read_report
 from tasks.api import api, write
-from tasks.progress import key
+from tasks.fetching import key as fetch_key
+from tasks.progress import key as progress_key
 from tasks.report import curve
 from tasks.spending import cost_so_far
 from tasks.standing import PREFIX, attempts, children
@@ -170,6 +171,8 @@ def _phase(flow_run: FlowRun, facts: dict[str, str]) -> str:
     step = living[-1].partition("-")[0] if living else ""
     if step == "train":
         return _progress(str(flow_run.id)) or "starting the trainer"
+    if step == "prepare":
+        return _progress(str(flow_run.id), fetch_key) or PHASES[step]
     if step in PHASES:
         return PHASES[step]
     if "stage" in facts:
@@ -179,7 +182,7 @@ def _phase(flow_run: FlowRun, facts: dict[str, str]) -> str:
     return (flow_run.state_name or "").lower()
 
 
-def _progress(run_id: str) -> str | None:
+def _progress(run_id: str, key: Callable[[str], str] = progress_key) -> str | None:
     prefect = api()
     found = prefect.read_artifacts(
         artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[key(run_id)])),

@@ -6,6 +6,7 @@ disk. They have no retries: a flow with retries turns a custom failed state into
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from prefect import flow
@@ -25,6 +26,7 @@ from runner.errors import RunEnded, state_name
 from runner.report import Rung
 from tasks.api import API_AWAY, ApiLost
 from tasks.facts import read_facts, refused
+from tasks.fetching import fetch_inputs
 from tasks.guarding import must_be_guarded
 from tasks.phase_label import PhaseLabel
 from tasks.pod_run import alive, is_cancelling
@@ -46,16 +48,27 @@ STORED_WITHIN = 600.0
 
 
 @flow(name="prepare", log_prints=True)
-def prepare(run: str, task_file: str, content: str) -> State[Any]:
-    """Put the run's files on the volume and run the user's entry script."""
+def prepare(
+    run: str, task_file: str, content: str, commits: dict[str, str] | None = None
+) -> State[Any]:
+    """Put the run's files on the volume, run the user's entry script, and fetch what the training
+    reads from the hub.
+
+    Args:
+        run: id of the run.
+        task_file: path of the task file in the repository.
+        content: its text.
+        commits: of the hub's repositories, as an earlier pod of the run has used them.
+    """
     try:
         with alive(run) as folder:
             must_be_guarded()
             task = write_run_files(folder, content, task_file)
             run_entry(folder, task.settings.entry)
+            fetched = fetch_inputs(folder, run, task, commits)
     except RunEnded as ended:
         return Failed(name=state_name(ended.outcome), message=str(ended))
-    return Completed(message="ready")
+    return Completed(message=json.dumps({"commits": fetched}))
 
 
 @flow(name="train", log_prints=True)

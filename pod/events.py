@@ -18,6 +18,7 @@ from typing import Any
 Event = dict[str, Any]
 
 KINDS = (
+    "fetch",
     "armed",
     "step",
     "save",

@@ -5,6 +5,7 @@
     attempt.json    {attempt, from_checkpoint, rung, spike, log_eval, …}, before each start
     events.jsonl    one fact a line, appended (pod.events)
     control.json    {seq, cmd, attempt}, answered by an event with that seq
+    fetched.json    {cache, offline, prepared, repos} from the hub (tasks.fetching)
     trainer.json    {pid, start, attempt} of the living or last trainer (pod.trainer)
     trainer.log     what the trainer printed, all attempts
     pulse.json      {t, step, phase}, the living trainer's last sign of life (pod.pulse)
@@ -47,6 +48,10 @@ class RunDir:
     @property
     def attempt_file(self) -> Path:
         return self.path / "attempt.json"
+
+    @property
+    def fetched(self) -> Path:
+        return self.path / "fetched.json"
 
     @property
     def events(self) -> Path:

@@ -3,7 +3,8 @@
 Everything else stays as it was, to the byte: order, comments, values. Taken out: the runner block
 (axolotl pastes its file into the model card), the keys that make axolotl publish, resume or stop by
 itself. Set: output_dir, dataset_prepared_path, save_total_limit, our plugin, the absolute form
-of local paths that exist, and what an attempt overrides (a smaller batch).
+of local paths that exist, the commits of what was fetched from the hub, and what an attempt
+overrides (a smaller batch).
 """
 
 from __future__ import annotations
@@ -63,22 +64,26 @@ def adapt(
     root: str,
     planned: int | None = None,
     overrides: Mapping[str, object] = MappingProxyType({}),
+    pins: Sequence[Set] = (),
+    prepared: str | None = None,
 ) -> Adaptation:
     """Adapt a task file for a run.
 
     `source_dir` is the folder of the task file and `root` the repository's, both on the machine
     that trains: a relative path that exists is taken from the first, else from the second.
     `planned` is the number of optimizer steps, if it is known. `overrides` are top-level keys of
-    axolotl with the values that this attempt needs. Raises ConfigError for a file that can't be
-    rewritten without changing its meaning.
+    axolotl with the values that this attempt needs, `pins` the revisions of the hub's repositories,
+    `prepared` the folder of the tokenised data (default: one of the run's own). Raises ConfigError
+    for a file that can't be rewritten without changing its meaning.
     """
     data = construct(task.source)
     if not isinstance(data, dict):
         raise TypeError("a TaskFile's source is a mapping")
     changes = (
         *_removals(data),
-        *_settings(task.axolotl, run_dir),
+        *_settings(task.axolotl, run_dir, prepared),
         *_paths(task, source_dir, root),
+        *pins,
         *_overrides(task.axolotl, overrides),
     )
     try:
@@ -156,13 +161,13 @@ def _removals(data: Mapping[str, object]) -> Iterator[Change]:
             yield Remove(key)
 
 
-def _settings(axolotl: Mapping[str, object], run_dir: str) -> Iterator[Change]:
+def _settings(axolotl: Mapping[str, object], run_dir: str, shared: str | None) -> Iterator[Change]:
     if PLUGIN not in _listed(axolotl.get("plugins")):
         yield Append("plugins", PLUGIN)
     yield Set(("output_dir",), os.path.join(run_dir, "out"))
     prepared = axolotl.get("dataset_prepared_path")
     if not (isinstance(prepared, str) and os.path.isabs(prepared)):
-        yield Set(("dataset_prepared_path",), os.path.join(run_dir, "prepared"))
+        yield Set(("dataset_prepared_path",), shared or os.path.join(run_dir, "prepared"))
     limit = plain_number(axolotl.get("save_total_limit") or 0)  # axolotl takes 0 and nothing for 4
     if limit is not None and 0 <= limit < LEAST_CHECKPOINTS:
         yield Set(("save_total_limit",), LEAST_CHECKPOINTS)

@@ -12,7 +12,7 @@ from runner.yaml_source import Path
 
 @dataclass(frozen=True)
 class Set:
-    """Give the value at `path` this value; a top-level key that is absent is added."""
+    """Give the value at `path` this value; a last key that is absent is added."""
 
     path: Path
     value: object

@@ -17,7 +17,7 @@ RunnerError
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 Outcome = Literal[
     "completed",
@@ -102,6 +102,12 @@ class TryAgain(RunnerError):
     def __init__(self, message: str, after: float | None = None) -> None:
         super().__init__(message)
         self.after = after
+
+
+def outcome_of(name: str | None) -> Outcome:
+    """The outcome that a failed state's name says; a crash for any other name."""
+    found = [outcome for outcome in get_args(Outcome) if state_name(outcome) == name]
+    return next((outcome for outcome in found if outcome != "completed"), "crash")
 
 
 def state_name(outcome: Outcome) -> str:

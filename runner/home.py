@@ -3,6 +3,7 @@ repository.
 
 prefect/   Prefect's home: its SQLite database, never the user's own ~/.prefect
 pods/      one folder for each local pod
+cache/     what local pods fetch from the hub, and tokenised data
 runs/      one folder for each run, linked as `runs/` in the repository
 locks/     one file for each run, held by its parent as long as that lives
 logs/      server, workers, keeper
@@ -34,6 +35,10 @@ class Home:
     @property
     def pods(self) -> Path:
         return self.path / "pods"
+
+    @property
+    def cache(self) -> Path:
+        return self.path / "cache"
 
     @property
     def runs(self) -> Path:

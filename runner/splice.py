@@ -50,11 +50,26 @@ def splice(
                 edits += [_appended(source, entry, value, wanted) for entry in same_key]
             case Append(key=key) | Set(path=(str() as key,)) if key not in names:
                 added[key] = wanted[key]
+            case Set(path=(*parent, str() as key), value=value) if (
+                source.at((*parent, key)) is None
+            ):
+                edits += _new_entry(source, (*parent,), key, value)
             case Set(path=path, value=value):
                 edits += _replacements(source, path, value)
     if added:
         edits.append(_insertion(source.text, entries, edits, added, note))
     return _apply(source.text, edits)
+
+
+def _new_entry(source: Source, parent: Path, key: str, value: object) -> list[_Edit]:
+    """A key more in a mapping within the file, before its first one."""
+    item = source.at(parent)
+    entries = list(source.entries(item.value)) if item is not None else []
+    if item is None or item.alias or not isinstance(item.value, MappingNode) or not entries:
+        return []  # it comes in through a merge or an alias; the check of the result decides then
+    at, column = entries[0].key_span.start, entries[0].key_span.column
+    between = ", " if item.value.flow_style else _break(source.text) + " " * (column - 1)
+    return [_Edit(at, at, f"{key}: {in_line(value)}{between}")]
 
 
 def _replacements(source: Source, path: Path, value: object) -> list[_Edit]:

@@ -8,13 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from blocks.logs import log
 from pod import events, ledger, sharded
 from pod.rundir import RunDir, read_json, write_json
-from runner.adapt import adapt
 from runner.batch import batch_of
 from runner.ladder import NextAttempt
 from runner.report import Rung
@@ -103,23 +101,6 @@ def choose_shares(
     if shares.processes != was.processes or (shares != was and overrides != plan.overrides):
         _tell_shares(folder, plan, checkpoint, shares, was)
     return shares, replace(plan, overrides=overrides)
-
-
-def write_axolotl_file(folder: RunDir, plan: Plan, root: str) -> None:
-    """Adapt axolotl.yml anew, when the attempt needs other values than the task file's."""
-    if not plan.overrides:
-        return
-    task = _task(folder)
-    adapted = adapt(
-        task,
-        run_dir=str(folder.path),
-        source_dir=str((Path(root) / (plan.task_file or "")).parent if plan.task_file else root),
-        root=root,
-        overrides=plan.overrides,
-    )
-    unfinished = folder.axolotl_file.with_suffix(".new")
-    unfinished.write_text(adapted.text, encoding="utf-8")
-    unfinished.replace(folder.axolotl_file)
 
 
 def noted(folder: RunDir, attempt: int) -> dict[str, Any]:

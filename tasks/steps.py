@@ -4,6 +4,7 @@ facts.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from prefect import task
@@ -13,7 +14,7 @@ from blocks.cloud import Pod
 from blocks.clouds import cloud
 from blocks.logs import log
 from runner.attempts import AttemptFacts
-from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain
+from runner.errors import KeyRefused, PodLost, TrainingFailed, TryAgain, outcome_of
 from runner.ladder import NextAttempt
 from tasks.children import follow, start_child
 from tasks.limits import PUBLISHING_TAKES
@@ -23,7 +24,7 @@ from tasks.provenance import provenance
 from tasks.provision import find_pod, provision
 from tasks.retrying import patiently
 from tasks.run import Order, Run
-from tasks.standing import attempts, pods_of, recall
+from tasks.standing import attempts, pods_of, recall, remember
 from tasks.stopping import SAVED_FIRST, save_first
 from tasks.teardown import end_pod
 from tasks.timing import timed
@@ -120,9 +121,14 @@ def _publish(run: Run, order: Order, pod: Pod) -> State[object]:
 
 def _prepare(run: Run, order: Order, pod: Pod) -> None:
     parameters = {"run": run.id, "task_file": run.task_file, "content": order.task.text}
+    if commits := json.loads(recall(run.id).get("commits") or "{}"):
+        parameters["commits"] = commits  # another pod trains on the very same model and data
     child = start_child(run.id, "prepare", _number(run), parameters)
     with timed(run.id, "prepare"):
-        _must_complete(_follow(run, child, Monitor(run, order, pod)))
+        state = _follow(run, child, Monitor(run, order, pod))
+    _must_complete(state)
+    if commits := _commits(state):
+        remember(run.id, {"commits": json.dumps(commits)})
 
 
 def _follow(run: Run, child: FlowRun, monitor: Monitor) -> State[object]:
@@ -134,6 +140,15 @@ def _follow(run: Run, child: FlowRun, monitor: Monitor) -> State[object]:
         raise
     tell_child(run.id, child)
     return state
+
+
+def _commits(state: State[object]) -> dict[str, str]:
+    """Of the hub's repositories that were fetched there."""
+    try:
+        said = json.loads(state.message or "")
+    except ValueError:
+        return {}
+    return said.get("commits") or {} if isinstance(said, dict) else {}
 
 
 def _has_completed(run: Run, plan: NextAttempt) -> bool:
@@ -149,7 +164,7 @@ def _must_complete(state: State[object]) -> None:
     if state.is_cancelled():
         raise TrainingFailed("cancelled", "the step on the pod was cancelled")
     if not state.is_completed():
-        raise TrainingFailed("crash", _one_line(state))
+        raise TrainingFailed(outcome_of(state.name), _one_line(state))
 
 
 def _one_line(state: State[object]) -> str:

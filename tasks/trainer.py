@@ -21,11 +21,13 @@ from pod.rundir import RunDir
 from runner.attempts import AttemptFacts
 from runner.errors import Outcome
 from runner.sources import source_root
+from runner.taskfile import TaskFile, parse_task_file
 from tasks.facts import read_facts
+from tasks.fetching import drop_half_prepared, hub_environment, write_adapted
 from tasks.guarding import must_be_guarded
 from tasks.hanging import HangWatch, remedies
 from tasks.rewinding import rewind, waits, was_rewound
-from tasks.starting import Plan, choose_shares, choose_start, write_axolotl_file
+from tasks.starting import Plan, choose_shares, choose_start
 from tasks.stopping import SAVE_WITHIN
 
 __all__ = ["Plan", "follow_trainer", "start_or_attach"]
@@ -120,7 +122,9 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
     code = Path(environment["AXR_REPOSITORY"])
     root = source_root(folder.path, code)  # relative names in the task file count from here
     shares, plan = choose_shares(folder, plan, checkpoint, len(gpus))
-    write_axolotl_file(folder, plan, str(root))
+    if plan.overrides:
+        write_adapted(folder, _task_file(folder, plan), environment, plan.overrides)
+    drop_half_prepared(folder)
     axolotl_env = Path(environment["AXR_AXOLOTL_ENV"])
     started = trainer.start(
         folder,
@@ -134,6 +138,7 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
             {
                 **environment,
                 **_only(gpus, shares.processes),
+                **hub_environment(folder, environment),
                 **remedies(folder),
                 "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(code), str(root)])),
             },
@@ -147,6 +152,12 @@ def _start(folder: RunDir, plan: Plan, environment: Mapping[str, str]) -> traine
     begin = checkpoint.path if checkpoint else "the start"
     log().info("Attempt %s: trainer started (pid %s), from %s", plan.n, started.pid, begin)
     return started
+
+
+def _task_file(folder: RunDir, plan: Plan) -> TaskFile:
+    """The task file, named as it is in the repository: names in it count from there."""
+    text = folder.task_file.read_text("utf-8")
+    return parse_task_file(text, plan.task_file or folder.task_file.name)
 
 
 def _only(gpus: list[str], processes: int) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
 <home>/pods/<id>/   pod.json  home/  volume/  boot.log The volume outlives the pod, as a
 network volume does: `volume/<run>` is a link to the run's own folder, so ending a local pod never
-costs a checkpoint. Nothing of this is held in memory: pods outlive the processes that made them,
-and anyone can list and end them.
+costs a checkpoint, and `volume/cache` one to the cache of this machine. Nothing of this is held in
+memory: pods outlive the processes that made them, and anyone can list and end them.
 """
 
 from __future__ import annotations
@@ -161,6 +161,8 @@ class LocalCloud:
         for part in ("home", "volume"):
             (folder / part).mkdir(parents=True)
         (folder / "volume" / order.run).symlink_to(self.where.run(order.run))
+        self.where.cache.mkdir(parents=True, exist_ok=True)
+        (folder / "volume" / "cache").symlink_to(self.where.cache)
         facts = {
             "name": order.name,
             "created": created.isoformat(),
