@@ -1,7 +1,7 @@
 """The Cloud interface: what the rest of the project knows of a place that has pods.
 
-Six verbs: `create`, `find`, `list_ours`, `status`, `terminate`, `price`. Each cloud is a folder
-beside this file, its client apart from its mapping. The contract that every cloud keeps:
+Seven verbs: `create`, `find`, `list_ours`, `status`, `terminate`, `price`, `prices`. Each cloud is
+a folder beside this file, its client apart from its mapping. The contract that every cloud keeps:
 
 - a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists
   elsewhere
@@ -146,3 +146,8 @@ class Cloud(Protocol):
 
     def price(self, order: PodOrder) -> float:
         """USD per hour that the order would cost here."""
+
+    def prices(self, order: PodOrder) -> dict[str, float]:
+        """USD per hour of the pod with each of the order's GPUs that this cloud has within the
+        price limit; what it does not know is left out. TryAgain, KeyRefused.
+        """

@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from deployments.commenting import CheckedFile, comment, nothing
+from deployments.estimating import estimate_task
 from runner.errors import ConfigError
+from runner.estimates.telling import estimate_findings
 from runner.finding import Finding
 from runner.push.changes import Push
 from runner.push.git import Git, GitError
@@ -49,11 +51,13 @@ def checked(git: Git, base: str, head: str) -> list[CheckedFile]:
     left_at = git.text("merge-base", base, head)
     rules = replace(read_rules(), branches=("pull",))
     found = task_files(git, Push(BRANCH, left_at, head), rules, default=BRANCH)
-    return [check_text(file.path, read(git, file.blob)) for file in found.files]
+    return [check_text(file.path, read(git, file.blob), offline=False) for file in found.files]
 
 
-def check_text(path: str, content: bytes) -> CheckedFile:
-    """The verdict on one file, from its bytes alone."""
+def check_text(path: str, content: bytes, *, offline: bool = True) -> CheckedFile:
+    """The verdict on one file, from its bytes, and unless `offline` from what the hub says of its
+    model. No cloud is asked: nobody's key is here.
+    """
     try:
         task = parse_task_file(decoded(content, path), path)
     except TaskFileError as error:
@@ -61,10 +65,12 @@ def check_text(path: str, content: bytes) -> CheckedFile:
     except ConfigError as error:
         return CheckedFile(path, "stop", [Finding(0, 0, "", "stop", "config", str(error), "")])
     rented = renting_findings(task, task.settings.cloud)
-    findings = (*task.warnings, *secret_findings(task), *rented)
+    estimate = estimate_task(task, offline=offline, ask_clouds=False)
+    needs = estimate_findings(task, estimate, task.settings.cloud)
+    findings = (*task.warnings, *secret_findings(task), *rented, *needs)
     levels = {finding.level for finding in findings}
     verdict = "stop" if "stop" in levels else "warn" if levels else "ok"
-    return CheckedFile(path, verdict, findings, task.settings)
+    return CheckedFile(path, verdict, findings, task.settings, estimate)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,9 @@ def check(arguments: argparse.Namespace) -> int:
     """Read task files and say what is wrong with them."""
     from deployments.checking import check_files
 
-    return check_files([Path(name) for name in arguments.files], as_json=arguments.json)
+    return check_files(
+        [Path(name) for name in arguments.files], as_json=arguments.json, offline=arguments.offline
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -163,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     checking = add(check)
     checking.add_argument("files", nargs="+", metavar="FILE")
     checking.add_argument("--json", action="store_true", help="print one JSON list")
-    checking.add_argument("--offline", action="store_true", help="ask no hub (nothing does so yet)")
+    checking.add_argument("--offline", action="store_true", help="ask no hub and no cloud")
     running = add(run)
     running.add_argument("file", metavar="FILE")
     running.add_argument("--cloud", help="overrides `runner.cloud` of the task file")

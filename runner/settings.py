@@ -46,6 +46,7 @@ PORT_WORDS = "a port and its kind, such as 8888/http or 22/tcp"
 CUDA = r"\d{1,2}\.\d{1,2}"
 CUDA_WORDS = "a version in quotes, such as '12.8'"
 NEVER = -1  # the proof of concept's word for "no timer" in stop_after and terminate_after
+AUTO = "auto"  # runner.gpu: the cheapest GPU that the training fits on
 
 Text = Annotated[str, BeforeValidator(text)]
 Flag = Annotated[bool, BeforeValidator(flag)]
@@ -171,6 +172,15 @@ def _counts(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
+def _gpus(value: object) -> object:
+    names = text_list(value)
+    if isinstance(names, list) and any(str(name).casefold() == AUTO for name in names):
+        if len(names) > 1:
+            raise refuse(f"{AUTO} alone, or names of GPUs", value)
+        return [AUTO]
+    return names
+
+
 def _local() -> list[CloudName]:
     return ["local"]
 
@@ -179,15 +189,15 @@ class RunnerSettings(Block):
     """Everything the `runner:` block may say, with its defaults.
 
     Money is in USD, `max_bid_per_gpu` and `max_price_per_hour` are per hour, the timers are in
-    seconds. `gpu_count`: the batch is meant for the first of several, the others are tried in order
-    where no cloud has it. Fields below the line are the proof of concept's; README says what each
-    does here.
+    seconds. `gpu: auto` is the cheapest that the training fits on. `gpu_count`: the batch is meant
+    for the first of several, the others are tried in order where no cloud has it. Fields below the
+    line are the proof of concept's; README says what each does here.
     """
 
     cloud: Annotated[
         list[Annotated[CloudName, BeforeValidator(one_of(*CLOUDS))]], BeforeValidator(text_list)
     ] = Field(default_factory=_local)
-    gpu: Annotated[list[Text], BeforeValidator(text_list)] = Field(default_factory=list)
+    gpu: Annotated[list[Text], BeforeValidator(_gpus)] = Field(default_factory=list)
     gpu_count: Annotated[list[Count], BeforeValidator(_counts)] = Field(default_factory=lambda: [1])
     spot: Flag = False
     max_bid_per_gpu: Positive | None = None

@@ -107,6 +107,10 @@ class LocalCloud:
         """What this machine is said to cost, USD per hour."""
         return self.price_per_hour
 
+    def prices(self, order: PodOrder) -> dict[str, float]:
+        """None: this machine has the GPUs that it has, and they are not chosen by name."""
+        return {}
+
     def _cpu_percent(self, pod_id: str, cpu_seconds: float) -> float | None:
         """The share of all processors since the look before this one, 0–100; None at the first.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from runner.adapt import LEAST_CHECKPOINTS
 from runner.estimates.model import Model
 from runner.estimates.optimizers import keeps
 from runner.estimates.rows import BYTES_PER_TOKEN, Rows
@@ -13,7 +14,6 @@ from runner.values import plain_number
 
 GB = 1e9
 LIMIT = 4  # axolotl's default of save_total_limit
-LEAST = 3  # the runner keeps as many, to go back to
 # A tokenised row in datasets' Arrow files: input_ids int32, attention_mask int8, labels int64
 # (datasets.arrow_writer, OptimizedTypedSequence).
 CACHE_PER_TOKEN = 13
@@ -64,7 +64,7 @@ def disk(
 
 def _checkpoints(axolotl: Mapping[str, object], steps: int | None) -> int:
     limit = int(plain_number(axolotl.get("save_total_limit")) or LIMIT)
-    most = max(limit, LEAST) + 1
+    most = max(limit, LEAST_CHECKPOINTS) + 1
     every = plain_number(axolotl.get("save_steps"))
     if steps and every:
         every = every * steps if every < 1 else every

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.values import plain_number
 
@@ -16,6 +16,10 @@ QUANTIZED_TYPES = {"U8", "I8", "I32", "F8_E4M3", "F8_E5M2"}
 
 class UnknownModel(Exception):
     """The shape can't be worked out; the message says why, for people."""
+
+
+class HubAway(UnknownModel):
+    """The hub does not answer now; later it may."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,8 @@ def model_of(
 
     `header` is the number of values by data type in the headers of the weights, `untied` whether
     these hold an output layer of its own. Weights that are stored packed (GPTQ, AWQ, bitsandbytes)
-    say less than they hold: their number is worked out from the configuration.
+    say less than they hold: their number is worked out from the configuration. Where `untied` is
+    not known, what comes nearer to the number of weights is taken: config.json may leave it out.
     """
     inner = config.get("text_config") or config.get("llm_config")
     text = {**config, **inner} if isinstance(inner, Mapping) else config
@@ -100,7 +105,6 @@ def model_of(
     experts = _first(text, EXPERTS) or 1
     used = _number(text, "num_experts_per_tok") or _number(text, "num_experts_per_token") or 1
     ffn, shared = _ffn(text, hidden, experts)
-    tied = bool(text.get("tie_word_embeddings", False)) if untied is None else not untied
     shape = Model(
         name=name,
         parameters=0,
@@ -111,15 +115,18 @@ def model_of(
         kv_heads=_kv_heads(text, heads),
         head=_number(text, "head_dim") or hidden // heads,
         vocabulary=vocabulary,
-        tied=tied,
+        tied=bool(text.get("tie_word_embeddings", False)) if untied is None else not untied,
         experts=experts + shared,
         experts_used=(used if experts > 1 else 1) + shared,
         download=download,
     )
-    packed = not header or QUANTIZED_TYPES & set(header)
-    counted = _by_shape(shape) if packed else sum((header or {}).values())
-    source = "config.json" if packed else "the headers of its weights"
-    return Model(**{**shape.__dict__, "parameters": counted, "counted": source})
+    if not header or QUANTIZED_TYPES & set(header):
+        return replace(shape, parameters=_by_shape(shape))
+    counted = sum(header.values())
+    if untied is None:
+        either = (shape, replace(shape, tied=not shape.tied))
+        shape = min(either, key=lambda one: abs(_by_shape(one) - counted))
+    return replace(shape, parameters=counted, counted="the headers of its weights")
 
 
 def _by_shape(model: Model) -> int:
