@@ -8,8 +8,9 @@ from enum import StrEnum
 from runner.estimates.gpus import Gpu, all_gpus
 from runner.estimates.vram import Vram
 
-# Of 21 published peaks the estimate was 4 % low at the median, and 10 % in one case of four.
-MARGIN = 1.10
+# Of 21 published peaks the estimate was 3 % low at the median, 10 to 12 % in three cases and 17 to
+# 21 % in four (tests/unit/runner/estimates/published.py).
+MARGIN = 1.15
 
 
 class Fit(StrEnum):

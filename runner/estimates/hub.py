@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from huggingface_hub import HfApi
 from huggingface_hub.errors import (
     EntryNotFoundError,
@@ -62,7 +62,7 @@ def read_model(
         raise UnknownModel("it has no config.json") from None
     except OfflineModeIsEnabled:
         raise UnknownModel("the hub is not asked (HF_HUB_OFFLINE)") from None
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    except (HfHubHTTPError, httpx2.HTTPError, OSError) as error:
         raise HubAway(f"the hub does not answer: {_short(error)}") from None
     except ValueError as error:
         raise UnknownModel(f"its config.json can't be read: {_short(error)}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from runner.estimates.estimate import Choice, Estimate
-from runner.estimates.fitting import Fit
+from runner.estimates.fitting import MARGIN, Fit
 from runner.finding import Finding, stop, warn
 from runner.gateway import RENTED
 from runner.settings import AUTO
@@ -92,7 +92,7 @@ def _auto(task: TaskFile, found: Estimate) -> Iterator[Finding]:
     elif not found.choices:
         most = task.settings.max_price_per_hour
         message = (
-            f"gpu: {AUTO} finds none with {found.vram.total * 1.1:.0f} GiB within "
+            f"gpu: {AUTO} finds none with {found.vram.total * MARGIN:.0f} GiB within "
             f"max_price_per_hour: {most:g}"
         )
         hint = "shard it (fsdp_config, deepspeed) over more GPUs, use qlora, or raise the price"
