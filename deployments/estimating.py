@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runner.estimates.estimate import Estimate, asked_gpus, estimate
+from runner.estimates.estimate import Estimate, Prices, estimate
 from runner.estimates.hub import read_model
 from runner.estimates.model import Model, UnknownModel
 from runner.gateway import RENTED
@@ -44,13 +44,12 @@ def estimate_task(
         for cloud in task.settings.cloud
         if cloud in RENTED and environment.get(KEYS.get(cloud, ""))
     ]
-    prices = _prices(clouds, task) if clouds and ask_clouds and not offline else None
-    return estimate(
-        task.axolotl, task.settings, model, unknown=unknown, folders=folders, prices=prices
-    )
 
+    def ask(gpus: Sequence[str]) -> Prices | None:
+        if not clouds or not ask_clouds or offline:
+            return None
+        from blocks.prices import prices_of  # Prefect takes seconds to import
 
-def _prices(clouds: Sequence[str], task: TaskFile) -> Mapping[str, float] | None:
-    from blocks.prices import prices_of  # Prefect takes seconds to import
+        return prices_of(clouds, task.settings, gpus)
 
-    return prices_of(clouds, task.settings, asked_gpus(task.settings))
+    return estimate(task.axolotl, task.settings, model, unknown=unknown, folders=folders, ask=ask)

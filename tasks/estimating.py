@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from blocks.clouds import is_rented
 from blocks.prices import prices_of
-from runner.estimates.estimate import Estimate, asked_gpus, estimate
+from runner.estimates.estimate import Estimate, estimate
 from runner.estimates.model import Model, UnknownModel
 from tasks.choosing import model_of_run, source_folders
 from tasks.run import Order, Run
@@ -22,12 +22,11 @@ def estimate_run(run: Run, order: Order) -> Estimate:
         model = model_of_run(run, order.task, offline=not rented)
     except UnknownModel as error:
         unknown = str(error)
-    prices = prices_of(rented, order.settings, asked_gpus(order.settings)) if rented else None
     return estimate(
         order.task.axolotl,
         order.settings,
         model,
         unknown=unknown,
         folders=source_folders(run),
-        prices=prices,
+        ask=lambda gpus: prices_of(rented, order.settings, gpus),
     )

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.estimates.disk import Disk, disk
 from runner.estimates.duration import FAST, SLOW, Steps, hours, steps_of
 from runner.estimates.fitting import Fit, cheapest_first, fit, fitting
-from runner.estimates.gpus import Gpu, all_gpus, gpu_named
+from runner.estimates.gpus import Gpu, gpu_named
 from runner.estimates.model import Model
 from runner.estimates.rows import BYTES_PER_TOKEN, rows_of
 from runner.estimates.training import Training, training_of
 from runner.estimates.vram import Vram, vram
 from runner.settings import AUTO, RunnerSettings
 
-# USD per hour of the whole pod, for each GPU by its name in the catalogue.
+# USD per hour of the whole pod, for each GPU by the name that was asked for.
 Prices = Mapping[str, float]
 
 
@@ -81,11 +81,6 @@ class Estimate:
         return tuple(notes)
 
 
-def asked_gpus(settings: RunnerSettings) -> list[str]:
-    """The GPUs whose prices matter: those that are named, or with `auto` all of the catalogue."""
-    return [gpu.name for gpu in all_gpus()] if settings.gpu == [AUTO] else settings.gpu
-
-
 def estimate(
     axolotl: Mapping[str, object],
     settings: RunnerSettings,
@@ -93,10 +88,10 @@ def estimate(
     *,
     unknown: str = "",
     folders: Sequence[Path] = (),
-    prices: Prices | None = None,
+    ask: Callable[[Sequence[str]], Prices | None] = lambda gpus: None,
 ) -> Estimate:
-    """The estimate of a task file; `folders` are where its local files are looked for, `prices`
-    what the clouds ask now (None: nobody was asked).
+    """The estimate of a task file; `folders` are where its local files are looked for, `ask` asks
+    the clouds for the prices of these GPUs (None: no cloud could be asked).
     """
     count = settings.gpu_count[0]
     training = training_of(axolotl, gpus=count, folders=folders)
@@ -105,20 +100,20 @@ def estimate(
     need = vram(model, training) if model else None
     filled = disk(axolotl, model, training, rows, steps.count) if model else None
     auto = settings.gpu == [AUTO]
-    names = _candidates(need, settings, prices) if auto else settings.gpu
+    roomy = fitting(need) if need and auto else []
+    asked = [gpu.name for gpu in roomy] if auto else settings.gpu
+    prices = ask(asked) if asked else None
+    names = _cheapest(roomy, settings, prices) if auto else settings.gpu
     choices = tuple(_choice(name, model, need, steps, training, count, prices) for name in names)
     return Estimate(unknown, model, training, need, filled, steps, count, choices, auto)
 
 
-def _candidates(need: Vram | None, settings: RunnerSettings, prices: Prices | None) -> list[str]:
+def _cheapest(roomy: Sequence[Gpu], settings: RunnerSettings, prices: Prices | None) -> list[str]:
     """What `auto` would ask for, the cheapest first; where no cloud was asked by list prices."""
-    if need is None:
-        return []
     count = settings.gpu_count[0]
-    fitting_ones = fitting(need)
-    known = dict(prices) if prices is not None else _list_prices(fitting_ones, count)
+    known = dict(prices) if prices is not None else _list_prices(roomy, count)
     within = {name: price for name, price in known.items() if price <= settings.max_price_per_hour}
-    return [gpu.name for gpu in cheapest_first(fitting_ones, within)]
+    return [gpu.name for gpu in cheapest_first(roomy, within)]
 
 
 def _list_prices(gpus: Sequence[Gpu], count: int) -> dict[str, float]:
