@@ -8,7 +8,7 @@ from enum import StrEnum
 from runner.estimates.gpus import Gpu, all_gpus
 from runner.estimates.vram import Vram
 
-# Of 21 published peaks the estimate was 3 % low at the median, 10 to 12 % in three cases and 17 to
+# Of 21 published peaks the estimate was 3 % low at the median, 10 to 12 % in two cases and 17 to
 # 21 % in four (tests/unit/runner/estimates/published.py).
 MARGIN = 1.15
 

@@ -17,6 +17,7 @@ from runner.values import plain_number
 Method = Literal["full", "lora", "lora 8-bit", "qlora"]
 Sharding = Literal["none", "zero1", "zero2", "zero3", "fsdp"]
 Loss = Literal["plain", "fused", "cut"]
+Attention = Literal["flash", "sdpa", "eager"]
 ADAPTERS = ("lora", "qlora", "dora", "mora")
 ALL_LINEAR = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SEQUENCE = 512  # axolotl's default of sequence_len
@@ -27,9 +28,10 @@ class Training:
     """`bytes_each` are those of a weight as it is loaded, 2 or 4; `rank` and `targets` are LoRA's,
     `tables` how many embedding tables it trains as a whole beside its adapters.
 
-    `loss` says how the logits become the loss: `plain` holds all of them, `fused` (Liger) a part at
-    a time, `cut` (cut cross-entropy) none. `mixed`: a sharded 16-bit training keeps what it trains
-    in 32 bit. `notes` say what an estimate from this leaves out.
+    `attention`: `flash` stands for all that need no mask as wide as the rows are long, `sdpa` needs
+    one, `eager` holds the scores too. `loss` says how the logits become the loss: `plain` holds all
+    of them, `fused` (Liger) a part at a time, `cut` (cut cross-entropy) none. `mixed`: a sharded
+    16-bit training keeps what it trains in 32 bit. `notes` say what an estimate leaves out.
     """
 
     method: Method = "full"
@@ -37,7 +39,7 @@ class Training:
     batch: Batch = field(default_factory=Batch)
     sequence: int = SEQUENCE
     checkpointing: Literal["no", "yes", "offload"] = "no"
-    eager: bool = False
+    attention: Attention = "flash"
     loss: Loss = "plain"
     optimizer: str = DEFAULT
     rank: int = 8
@@ -106,7 +108,7 @@ def training_of(
         else "yes"
         if checkpointing
         else "no",
-        eager=axolotl.get("attn_implementation") == "eager" or bool(axolotl.get("eager_attention")),
+        attention=_attention(axolotl),
         loss=_loss(axolotl),
         optimizer=str(axolotl.get("optimizer") or DEFAULT),
         rank=int(plain_number(axolotl.get("lora_r")) or 8),
@@ -140,6 +142,17 @@ def _is_half(axolotl: Mapping[str, object]) -> bool:
     """As axolotl's choice of torch_dtype; `bf16: auto` is yes on every GPU that can be rented."""
     names = ("bf16", "fp16", "bfloat16", "float16", "load_in_8bit")
     return any(axolotl.get(name) for name in names)
+
+
+def _attention(axolotl: Mapping[str, object]) -> Attention:
+    """Without a word of it transformers takes sdpa, which axolotl gives a mask for padded rows."""
+    asked = axolotl.get("attn_implementation")
+    if asked == "eager" or axolotl.get("eager_attention"):
+        return "eager"
+    kernels = ("flash_attention", "xformers_attention", "flex_attention", "sage_attention")
+    if asked not in (None, "sdpa") or any(axolotl.get(name) for name in kernels):
+        return "flash"
+    return "sdpa"
 
 
 def _loss(axolotl: Mapping[str, object]) -> Loss:

@@ -159,31 +159,41 @@ def _activations(model: Model, training: Training) -> tuple[float, float]:
     working = tokens * _working_token(model, training)
     if training.method in ("qlora", "lora 8-bit"):
         working += training.bytes_each * model.hidden * model.ffn  # the largest matrix, unpacked
+    last_norm = tokens * model.hidden * _norm(training)
     input_of_layer = tokens * model.hidden * training.bytes_each
     if training.checkpointing == "no":
-        return model.layers * layer, working
+        return model.layers * layer + last_norm, working
     kept = 2 if training.checkpointing == "offload" else model.layers
-    return kept * input_of_layer, layer + working
+    return kept * input_of_layer + last_norm, layer + working
+
+
+def _norm(training: Training) -> int:
+    """Bytes that a norm keeps for each value: it in 32 bit, with a trained weight also what is
+    scaled and the output.
+    """
+    return 4 + (2 * training.bytes_each if training.method == "full" else 0)
 
 
 def _layer_token(model: Model, training: Training) -> float:
     """Bytes that autograd keeps of one token in one layer.
 
-    Two norms: the input in 32 bit each, with trained weights also what is scaled and the output.
-    Attention: queries, keys, values, the result, one number a head. MLP: gate, its activation, up,
-    and with trained weights their product. Adapters: each one's input in 16 bit (PEFT casts it),
-    `rank` values, and a mask with dropout. Eager attention: the scores in 32 and in 16 bit.
+    Two norms. Attention: queries, keys, values, the result, one number a head, and a mask; eager
+    attention has the scores in 32 and in 16 bit. MLP: gate, its activation, up, and with trained
+    weights their product. Adapters: each one's input in 16 bit (PEFT casts it), `rank` values, and
+    with dropout a byte for each input.
     """
     each, full = training.bytes_each, training.method == "full"
     # in 32 bit the norm's cast makes no copy, but the residual itself is kept
-    norms = 2 * (4 + (2 * each if full else 0)) * model.hidden + 8
+    norms = 2 * _norm(training) * model.hidden + 8
     attention = each * (2 * model.query + 2 * model.key_value) + 4 * model.heads
     used = model.experts_used
     mlp = each * used * model.ffn * (4 if full else 3)
     if model.experts > 1:  # each expert has a copy of its tokens, before and after
         mlp += each * used * model.hidden * 2
     total = norms + attention + mlp
-    if training.eager:
+    if training.attention != "flash":
+        total += each * training.sequence  # the mask, as what is added to the scores
+    if training.attention == "eager":
         total += (4 + each) * model.heads * training.sequence
         total += each * 2 * (model.query - model.key_value)
     if not full:
@@ -198,7 +208,7 @@ def _working_token(model: Model, training: Training) -> float:
     of input and output, and with eager attention of the scores.
     """
     each = training.bytes_each
-    scores = 4 * model.heads * training.sequence if training.eager else 0
+    scores = 4 * model.heads * training.sequence if training.attention == "eager" else 0
     return each * (4 * model.ffn * model.experts_used + 2 * model.hidden) + scores
 
 

@@ -110,6 +110,25 @@ def test_fsdp_is_read_with_and_without_its_prefix(
     assert (found.sharding, found.offload_weights) == (sharding, offload)
 
 
+@pytest.mark.parametrize(
+    ("keys", "attention"),
+    [
+        ({}, "sdpa"),
+        ({"flash_attention": False}, "sdpa"),
+        ({"flash_attention": True}, "flash"),
+        ({"attn_implementation": "flash_attention_2"}, "flash"),
+        ({"attn_implementation": "sdpa"}, "sdpa"),
+        ({"attn_implementation": "eager"}, "eager"),
+        ({"eager_attention": True}, "eager"),
+    ],
+)
+def test_attention_is_that_of_the_newer_key_or_of_the_older_ones(
+    keys: dict[str, object], attention: str
+) -> None:
+    """sdpa without a word, as transformers."""
+    assert training_of(keys).attention == attention
+
+
 def test_what_is_left_out_is_said() -> None:
     """A second model of a preference training, LoRA on layers of other names."""
     notes = training_of({"rl": "dpo", "adapter": "lora", "lora_target_modules": ["Wqkv"]}).notes

@@ -78,7 +78,7 @@ def test_logits_are_three_32_bit_tensors_of_the_vocabulary() -> None:
     found = vram(MODEL, _plan(**LORA))
     assert found.moment == "loss"
     assert found.parts["logits"] * GIB == TOKENS * 1000 * 12
-    assert found.parts["activations"] * GIB == 10 * TOKENS * 100 * 2
+    assert found.parts["activations"] * GIB == TOKENS * (10 * 100 * 2 + 100 * 4)
 
 
 @pytest.mark.parametrize(("loss", "size"), [("fused", 8), ("cut", 4)])
@@ -92,10 +92,10 @@ def test_a_fused_loss_never_holds_the_logits(loss: str, size: int) -> None:
 
 def test_without_checkpointing_all_that_the_layers_keep_stays() -> None:
     """Full, 16 bit, for one token of one layer: norms 2 x (4 + 4) x 100 + 8, attention 2 x (200 +
-    100) + 16, MLP 2 x 4 x 300: 4624 bytes.
+    100) + 16, MLP 2 x 4 x 300: 4624 bytes; and 800 of the last norm.
     """
     found = vram(MODEL, _plan(checkpointing="no"))
-    assert found.parts["activations"] * GIB == 10 * TOKENS * 4624
+    assert found.parts["activations"] * GIB == TOKENS * (10 * 4624 + 800)
 
 
 def test_lora_keeps_the_inputs_of_its_adapters_and_not_those_of_frozen_weights() -> None:
@@ -104,22 +104,24 @@ def test_lora_keeps_the_inputs_of_its_adapters_and_not_those_of_frozen_weights()
     """
     plan = _plan(**LORA, checkpointing="no")
     stored = vram(MODEL, plan).parts["activations"] * GIB
-    assert stored == 10 * TOKENS * (808 + 616 + 1800 + 208)
+    assert stored == TOKENS * (10 * (808 + 616 + 1800 + 208) + 400)
     dropped = vram(MODEL, _plan(**{**plan.__dict__, "dropout": True}))
     assert dropped.parts["activations"] * GIB == stored + 10 * TOKENS * 100
 
 
 def test_eager_attention_keeps_the_scores_of_each_head() -> None:
-    """In 32 and in 16 bit: 6 x 4 heads x 64 places, and keys and values spread to all heads."""
+    """In 32 and in 16 bit: 6 x 4 heads x 64 places, keys and values spread to all heads, a mask."""
     flash = vram(MODEL, _plan(checkpointing="no")).parts["activations"] * GIB
-    eager = vram(MODEL, _plan(checkpointing="no", eager=True)).parts["activations"] * GIB
-    assert eager - flash == 10 * TOKENS * (6 * 4 * 64 + 2 * 2 * (100 - 50))
+    eager = vram(MODEL, _plan(checkpointing="no", attention="eager")).parts["activations"] * GIB
+    assert eager - flash == 10 * TOKENS * (6 * 4 * 64 + 2 * 2 * (100 - 50) + 2 * 64)
+    sdpa = vram(MODEL, _plan(checkpointing="no", attention="sdpa")).parts["activations"] * GIB
+    assert sdpa - flash == 10 * TOKENS * 2 * 64
 
 
 def test_offloaded_checkpoints_wait_in_the_machines_memory() -> None:
     """Two of them are on the GPU at a time."""
     found = vram(MODEL, _plan(**LORA, checkpointing="offload"))
-    assert found.parts["activations"] * GIB == 2 * TOKENS * 100 * 2
+    assert found.parts["activations"] * GIB == TOKENS * (2 * 100 * 2 + 400)
 
 
 def test_accumulated_gradients_are_there_when_the_loss_is_worked_out() -> None:
