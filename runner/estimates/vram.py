@@ -204,12 +204,14 @@ def _layer_token(model: Model, training: Training) -> float:
 
 
 def _working_token(model: Model, training: Training) -> float:
-    """Bytes of one token while a layer's gradient is worked out: those of the MLP's four tensors,
-    of input and output, and with eager attention of the scores.
+    """Bytes of one token while a layer's gradient is worked out, beside what is kept and freed on
+    the way: two of the MLP's tensors, four with adapters (the gradients of their inputs are in
+    32 bit), those of input and output, and with eager attention of the scores.
     """
     each = training.bytes_each
     scores = 4 * model.heads * training.sequence if training.attention == "eager" else 0
-    return each * (4 * model.ffn * model.experts_used + 2 * model.hidden) + scores
+    wide = 2 if training.method == "full" else 4
+    return each * (wide * model.ffn * model.experts_used + 2 * model.hidden) + scores
 
 
 def _logits(model: Model, training: Training) -> float:

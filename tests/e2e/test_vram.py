@@ -67,6 +67,7 @@ def test_a_training_of_axolotl_holds_what_is_estimated(
 @pytest.fixture(scope="module")
 def measured() -> list[dict[str, int]]:
     """All cases in one process: its imports take longer than they do."""
+    needs_axolotl()
     axolotl_env = axolotl_environment()
     settings = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
                 "ACCELERATE_USE_CPU": "1", "PYTHONPATH": str(REPOSITORY)}  # fmt: skip
@@ -103,7 +104,6 @@ CASES = [
 ]
 
 
-@needs_axolotl
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_a_training_in_16_bit_holds_what_is_estimated(
     measured: list[dict[str, int]], number: int
