@@ -1,8 +1,8 @@
 """The Cloud interface: what the rest of the project knows of a place that has pods.
 
-Eight verbs: `create`, `find`, `list_ours`, `survey`, `status`, `terminate`, `price`, `log`. Each
-cloud is a folder beside this file, its client apart from its mapping. The contract that every cloud
-keeps:
+Nine verbs: `create`, `find`, `list_ours`, `survey`, `status`, `terminate`, `price`, `prices` and
+`log`. Each cloud is a folder beside this file, its client apart from its mapping. The contract that
+every cloud keeps:
 
 - a pod's name is `axr-<run>`, written before or with the create call; no look-up table exists
   elsewhere
@@ -160,6 +160,11 @@ class Cloud(Protocol):
 
     def price(self, order: PodOrder) -> float:
         """USD per hour that the order would cost here."""
+
+    def prices(self, order: PodOrder) -> dict[str, float]:
+        """USD per hour of the pod with each of the order's GPUs that this cloud has within the
+        price limit; what it does not know is left out. TryAgain, KeyRefused.
+        """
 
     def log(self, pod: Pod) -> str:
         """The last lines that the pod's container and its host have said, within some seconds;

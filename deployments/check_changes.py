@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 
 from deployments.commenting import CheckedFile, comment, nothing
+from deployments.estimating import estimate_task
 from runner.callbacks_found import Read
 from runner.checks.gathering import check_tasks, faults_of
 from runner.checks.ground import Ground
 from runner.checks.grounds import ground_of_commit
 from runner.errors import ConfigError
+from runner.estimates.telling import estimate_findings
 from runner.finding import Finding
 from runner.push.changes import Push
 from runner.push.git import Git, GitError
@@ -55,7 +57,10 @@ def checked(git: Git, base: str, head: str) -> list[CheckedFile]:
     found = task_files(git, Push(BRANCH, left_at, head), rules, default=BRANCH)
     paths = paths_at(git, head)
     beside = partial(content_at, git, head)
-    return [check_text(file.path, read(git, file.blob), paths, beside) for file in found.files]
+    return [
+        check_text(file.path, read(git, file.blob), paths, beside, offline=False)
+        for file in found.files
+    ]
 
 
 def check_text(
@@ -63,10 +68,12 @@ def check_text(
     content: bytes,
     paths: Sequence[str] | None = None,
     beside: Read | None = None,
+    *,
+    offline: bool = True,
 ) -> CheckedFile:
     """The verdict on one file, from its bytes, the paths of the files of its commit, and what
-    `beside` reads of them; no hub is asked, and nothing is said about secrets, which a pull request
-    does not know.
+    `beside` reads of them. Unless `offline` the hub is asked for the model's size; no cloud is, and
+    nothing is said about secrets: nobody's key is here.
     """
     try:
         task = parse_task_file(decoded(content, path), path)
@@ -80,7 +87,9 @@ def check_text(
     if paths is not None:
         ground = ground_of_commit(paths, path, clouds, None, beside)
     (found,) = check_tasks([(task, ground)])
-    return CheckedFile(path, found.verdict, found.findings, task.settings)
+    estimate = estimate_task(task, offline=offline, ask_clouds=False)
+    found = found.with_more(estimate_findings(task, estimate, clouds))
+    return CheckedFile(path, found.verdict, found.findings, task.settings, estimate)
 
 
 if __name__ == "__main__":

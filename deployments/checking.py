@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from deployments.estimating import estimate_task
 from runner.checks.gathering import Checks, Verdict, check_tasks, faults_of
 from runner.checks.ground import Ground
 from runner.checks.grounds import ground_of_file
 from runner.checks.hub import HubSight
 from runner.errors import ConfigError
+from runner.estimates.estimate import Estimate
+from runner.estimates.telling import as_json as estimate_as_json
+from runner.estimates.telling import estimate_findings, lines
 from runner.finding import Finding, stop
 from runner.home import axolotl_environment
 from runner.taskfile import TaskFile, TaskFileError, read_task_file
@@ -27,40 +31,51 @@ class Checked:
     verdict: Verdict
     findings: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    estimate: Estimate | None = None
 
 
 def check_files(files: Sequence[Path], *, as_json: bool, offline: bool = False) -> int:
     """Check each file; 0 when all are ok or only warned about, 2 when one must be stopped."""
     results = checked(files, offline=offline)
     if as_json:
-        print(json.dumps([asdict(result) for result in results], indent=2))
+        print(json.dumps([_as_json(result) for result in results], indent=2))
     else:
         print("\n\n".join(shown(result) for result in results))
     return 2 if any(result.verdict == "stop" for result in results) else 0
 
 
 def checked(files: Sequence[Path], *, offline: bool = False) -> list[Checked]:
-    """The verdict on each file; with `offline` no hub is asked."""
+    """The verdict on each file; with `offline` no hub and no cloud is asked."""
     read = [_read(file) for file in files]
     good = [(each, ground_of_file(file, each)) for file, each in _usable(files, read)]
     found = iter(check_tasks(good, hub=None if offline else _hub, axolotl=axolotl_environment()))
-    every = [each if isinstance(each, Checks) else next(found) for each in read]
-    return [
-        Checked(str(file), each.verdict, each.findings, each.notes)
-        for file, each in zip(files, every, strict=True)
-    ]
+    results = []
+    for file, each in zip(files, read, strict=True):
+        if isinstance(each, Checks):
+            results.append(Checked(str(file), each.verdict, each.findings))
+            continue
+        estimate = estimate_task(each, folders=(file.parent, Path()), offline=offline)
+        checks = next(found).with_more(estimate_findings(each, estimate, each.settings.cloud))
+        results.append(Checked(str(file), checks.verdict, checks.findings, checks.notes, estimate))
+    return results
 
 
 def shown(result: Checked) -> str:
     """One finding a line, what stops first, and the verdict as the last line."""
-    lines = [
+    said = [
         f"{finding.level:5} {finding.sentence(result.file)}"
         for level in ("stop", "warn")
         for finding in result.findings
         if finding.level == level
     ]
-    lines += [f"note  {result.file}: {note}" for note in result.notes]
-    return "\n".join([*lines, f"{result.file}: {result.verdict}{_counts(result)}"])
+    said += lines(result.estimate) if result.estimate else []
+    said += [f"note  {result.file}: {note}" for note in result.notes]
+    return "\n".join([*said, f"{result.file}: {result.verdict}{_counts(result)}"])
+
+
+def _as_json(result: Checked) -> dict[str, object]:
+    found = estimate_as_json(result.estimate) if result.estimate else None
+    return {**asdict(replace(result, estimate=None)), "estimate": found}
 
 
 def _counts(result: Checked) -> str:

@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     checking = add(check)
     checking.add_argument("files", nargs="+", metavar="FILE")
     checking.add_argument("--json", action="store_true", help="print one JSON list")
-    checking.add_argument("--offline", action="store_true", help="ask no hub")
+    checking.add_argument("--offline", action="store_true", help="ask no hub and no cloud")
     running = add(run)
     running.add_argument("file", metavar="FILE")
     running.add_argument("--cloud", help="overrides `runner.cloud` of the task file")

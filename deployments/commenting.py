@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from runner.estimates.estimate import Estimate
+from runner.estimates.telling import lines, money, time
 from runner.finding import Finding
 from runner.settings import RunnerSettings
 
@@ -23,12 +25,13 @@ RENTED = ("runpod", "vast")
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """What is said of one file; `settings` is None where the file can't be read."""
+    """What is said of one file; `settings` and `estimate` are None where it can't be read."""
 
     path: str
     verdict: str
     findings: Sequence[Finding]
     settings: RunnerSettings | None = None
+    estimate: Estimate | None = None
 
 
 def comment(files: Sequence[CheckedFile], commit: str) -> str:
@@ -40,7 +43,7 @@ def comment(files: Sequence[CheckedFile], commit: str) -> str:
     details = [line for file in files for line in _details(file)]
     tail = [
         "",
-        f"`axolotl-runner check` of {commit[:12]}. Nothing was rented; times and costs are limits.",
+        f"`axolotl-runner check` of {commit[:12]}. Nothing was rented.",
     ]
     text = "\n".join([*head, *table, *rows, *details, *tail])
     if len(text) <= LONGEST:
@@ -71,15 +74,18 @@ def _headline(count: int, stops: int) -> str:
 
 def _row(file: CheckedFile) -> str:
     verdict = f"{ICONS[file.verdict]} {file.verdict}"
-    cells = (plain(file.path), verdict, *_terms(file.settings))
+    cells = (plain(file.path), verdict, *_terms(file.settings, file.estimate))
     return f"| {' | '.join(cells)} |"
 
 
-def _terms(settings: RunnerSettings | None) -> tuple[str, str, str, str]:
-    """Machine, price, time and cost: what the task file allows, since nobody was asked yet."""
+def _terms(settings: RunnerSettings | None, estimate: Estimate | None) -> tuple[str, str, str, str]:
+    """Machine, price, time and cost: what is expected, where that can be known, and what the task
+    file allows.
+    """
     if settings is None:
         return "", "", "", ""
-    hours = f"at most {settings.max_hours:g} h"
+    best = estimate.best if estimate else None
+    hours = _expected(time(best.hours) if best and best.hours else "", f"{settings.max_hours:g} h")
     clouds = [cloud for cloud in settings.cloud if cloud in RENTED]
     if not clouds:
         return "this machine (local)", "–", hours, "–"
@@ -88,10 +94,23 @@ def _terms(settings: RunnerSettings | None) -> tuple[str, str, str, str]:
     if settings.budget is not None:
         most = min(most, settings.budget)
     gpus = " or ".join(plain(gpu) for gpu in settings.gpu) or "none named"
+    if best and estimate and estimate.auto:
+        gpus = f"{plain(best.name)} (auto)"
     counts = " or ".join(str(count) for count in _listed(settings.gpu_count))
     machine = f"{counts}× {gpus} on {', then '.join(settings.cloud)}"
     kind = " (interruptible)" if settings.spot else ""
-    return f"{machine}{kind}", f"at most ${price:.2f}/h", hours, f"at most ${most:.2f}"
+    per_hour = f"about ${best.price:.2f}/h" if best and best.price is not None else ""
+    dollars = money(best.dollars) if best and best.dollars else ""
+    return (
+        f"{machine}{kind}",
+        _expected(per_hour, f"${price:.2f}/h"),
+        hours,
+        _expected(dollars, f"${most:.2f}"),
+    )
+
+
+def _expected(what: str, most: str) -> str:
+    return f"{what}, at most {most}" if what else f"at most {most}"
 
 
 def _listed(value: object) -> list[object]:
@@ -99,12 +118,13 @@ def _listed(value: object) -> list[object]:
 
 
 def _details(file: CheckedFile) -> list[str]:
-    if not file.findings:
+    told = [f"- {plain(line)}" for line in lines(file.estimate)] if file.estimate else []
+    if not (file.findings or told):
         return []
-    lines = ["", f"**{plain(file.path)}**", ""]
+    shown = ["", f"**{plain(file.path)}**", ""]
     for finding in file.findings[:MOST_FINDINGS]:
         place = f"line {finding.line}: " if finding.line else ""
         what = f"{finding.message} — {finding.hint}" if finding.hint else finding.message
-        lines.append(f"- {ICONS[finding.level]} {place}{plain(what)}")
+        shown.append(f"- {ICONS[finding.level]} {place}{plain(what)}")
     more = len(file.findings) - MOST_FINDINGS
-    return [*lines, f"- and {more} more"] if more > 0 else lines
+    return [*shown, *([f"- and {more} more"] if more > 0 else []), *told]

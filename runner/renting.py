@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from runner.errors import ConfigError
 from runner.finding import Finding, stop, warn
 from runner.gateway import RENTED, gateway_url
-from runner.settings import RunnerSettings
+from runner.settings import AUTO, RunnerSettings
 from runner.sharing import why_rigid
 from runner.taskfile import TaskFile
 
@@ -81,7 +81,8 @@ def _gpu_named(task: TaskFile, rented: Sequence[str]) -> Iterator[Finding]:
         yield stop(
             "gpu",
             "no GPU is named",
-            f"add gpu: with names as {names if 'runpod' in rented else GPU_OF_VAST}",
+            f"add gpu: with names as {names if 'runpod' in rented else GPU_OF_VAST}; or write "
+            f"gpu: {AUTO}, which takes the cheapest that the training fits on",
             key="gpu",
             at=task.setting_place("cloud"),
         )

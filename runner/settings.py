@@ -48,6 +48,7 @@ CUDA = r"\d{1,2}\.\d{1,2}"
 CUDA_WORDS = "a version in quotes, such as '12.8'"
 MOST_VARIANTS = 64  # a typing error in a matrix must not rent a hundred machines
 NEVER = -1  # the proof of concept's word for "no timer" in stop_after and terminate_after
+AUTO = "auto"  # runner.gpu: the cheapest GPU that the training fits on
 
 Text = Annotated[str, BeforeValidator(text)]
 Flag = Annotated[bool, BeforeValidator(flag)]
@@ -186,6 +187,15 @@ def _matrix(value: object) -> object:
     return value
 
 
+def _gpus(value: object) -> object:
+    names = text_list(value)
+    if isinstance(names, list) and any(str(name).casefold() == AUTO for name in names):
+        if len(names) > 1:
+            raise refuse(f"{AUTO} alone, or names of GPUs", value)
+        return [AUTO]
+    return names
+
+
 def _local() -> list[CloudName]:
     return ["local"]
 
@@ -203,7 +213,7 @@ class RunnerSettings(Block):
     cloud: Annotated[
         list[Annotated[CloudName, BeforeValidator(one_of(*CLOUDS))]], BeforeValidator(text_list)
     ] = Field(default_factory=_local)
-    gpu: Annotated[list[Text], BeforeValidator(text_list)] = Field(default_factory=list)
+    gpu: Annotated[list[Text], BeforeValidator(_gpus)] = Field(default_factory=list)
     gpu_count: Annotated[list[Count], BeforeValidator(_counts)] = Field(default_factory=lambda: [1])
     spot: Flag = False
     max_bid_per_gpu: Positive | None = None

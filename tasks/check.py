@@ -18,6 +18,7 @@ from runner.checks.gathering import check_tasks
 from runner.checks.ground import Ground
 from runner.checks.grounds import ground_in, ground_of_commit, run_environment
 from runner.errors import RunnerError
+from runner.estimates.telling import estimate_findings, lines
 from runner.home import REPOSITORY, axolotl_environment, home
 from runner.push.git import GitError
 from runner.secrets import GRANT
@@ -25,6 +26,7 @@ from runner.sources import COPIES, pushed_content, pushed_paths
 from runner.task_secrets import block_name, named_secrets
 from runner.taskfile import TaskFileError
 from tasks.budget import most_words
+from tasks.estimating import estimate_run
 from tasks.ordering import PASSED_ON
 from tasks.run import Order, Run, open_order
 from tasks.sources import bring_commit, lay_out_source
@@ -44,6 +46,7 @@ def check(run: Run) -> Order:
         look(run, order)
         remember(run.id, {CHECKED: datetime.now(UTC).isoformat()})
     _say_missing_secrets(order)
+    _say_estimate(run, order)
     get_run_logger().info("%s", most_words(order))
     for cloud in order.clouds:
         _say_balance(cloud, order)
@@ -101,6 +104,20 @@ def _say_missing_secrets(order: Order) -> None:
                 "%s%s on the control side, or make a Prefect Secret block %s",
                 name, GRANT, name, block_name(name),
             )  # fmt: skip
+
+
+def _say_estimate(run: Run, order: Order) -> None:
+    """What the run will need; TaskFileError where no GPU that it names has room for its weights."""
+    found = estimate_run(run, order)
+    for line in lines(found):
+        get_run_logger().info("%s", line)
+    findings = estimate_findings(order.task, found, order.clouds)
+    for finding in findings:
+        if finding.level == "warn":
+            get_run_logger().warning("%s", finding.sentence(order.task.name))
+    stops = [finding for finding in findings if finding.level == "stop"]
+    if stops:
+        raise TaskFileError(order.task.name, stops)
 
 
 def _say_balance(cloud: str, order: Order) -> None:

@@ -20,6 +20,7 @@ from runner.settings import NEVER, RunnerSettings
 from runner.task_secrets import named_secrets, registry_login
 from runner.tokens import gateway_key, pod_token
 from runner.wandb_run import OFF
+from tasks.choosing import with_gpus
 from tasks.lease import SECONDS
 from tasks.run import Order, Run
 from tasks.wandb_story import wandb_of
@@ -50,11 +51,10 @@ def pod_order(
     `gpu_count` is one of the task file's (None: its first).
     """
     settings = order.settings
-    return PodOrder(
+    wanted = PodOrder(
         run=run.id,
         environment=pod_environment(run, order, cloud),
         deadline=order.deadline(run),
-        gpus=tuple(settings.gpu),
         gpu_count=gpu_count or settings.gpu_count[0],
         max_price_per_hour=settings.max_price_per_hour,
         start_script=start_script() if is_rented(cloud) else "",
@@ -80,6 +80,7 @@ def pod_order(
         min_upload=settings.min_upload,
         hours=max(0.0, (order.deadline(run) - datetime.now(UTC)) / timedelta(hours=1)),
     )
+    return with_gpus(run, order, wanted, cloud)
 
 
 def pod_environment(run: Run, order: Order, cloud: str) -> dict[str, str]:

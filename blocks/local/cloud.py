@@ -117,6 +117,10 @@ class LocalCloud:
         """What this machine is said to cost, USD per hour."""
         return self.price_per_hour
 
+    def prices(self, order: PodOrder) -> dict[str, float]:
+        """None: this machine has the GPUs that it has, and they are not chosen by name."""
+        return {}
+
     def log(self, pod: Pod) -> str:
         """The end of boot.log: the boot script, the guard and the worker."""
         return end_of(self.where.pods / pod.id / "boot.log")

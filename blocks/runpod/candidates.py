@@ -84,6 +84,23 @@ def candidates(
     return found[:MOST]
 
 
+def prices(catalog: Mapping[str, Sequence[Mapping[str, Any]]], order: PodOrder) -> dict[str, float]:
+    """USD per hour with each of the order's GPUs that RunPod has within the price limit, whether or
+    not one is free now.
+    """
+    found: dict[str, float] = {}
+    for gpu in order.gpus:
+        rows = {tier: _row(rows, gpu) for tier, rows in catalog.items()}
+        costs = [
+            price
+            for tier, row in rows.items()
+            if row and row.get(tier.lower()) and (price := _price(row, tier, order)) is not None
+        ]
+        if costs and min(costs) <= order.max_price_per_hour:
+            found[gpu] = min(costs)
+    return found
+
+
 def storage_price(gigabytes: float) -> float:
     """USD per hour for the container's disk and the pod's own volume together.
 
@@ -112,12 +129,20 @@ def _offers(
         row = _row(rows, gpu)
         if row is None or not row.get(tier.lower()):
             continue
-        if order.gpu_count > (row.get("maxCount") or {}).get(tier.lower(), order.gpu_count):
+        price = _price(row, tier, order)
+        if price is None:
             continue
-        storage = order.disk_gb + (0 if order.network_volume else order.volume_gb)
-        price = float(row["price"][tier.lower()]) * order.gpu_count + storage_price(storage)
         for center in _centers(row, order):
-            yield Candidate(str(row["id"]), order.gpu_count, tier, center, round(price, 4))
+            yield Candidate(str(row["id"]), order.gpu_count, tier, center, price)
+
+
+def _price(row: Mapping[str, Any], tier: str, order: PodOrder) -> float | None:
+    """Of the pod with its disks; None where no machine has as many GPUs."""
+    if order.gpu_count > (row.get("maxCount") or {}).get(tier.lower(), order.gpu_count):
+        return None
+    storage = order.disk_gb + (0 if order.network_volume else order.volume_gb)
+    price = float(row["price"][tier.lower()]) * order.gpu_count + storage_price(storage)
+    return round(price, 4)
 
 
 def _centers(row: Mapping[str, Any], order: PodOrder) -> list[str | None]:

@@ -22,6 +22,7 @@ from blocks.runpod.candidates import (
     candidates,
     network_volume_price,
     place,
+    prices,
     storage_price,
     tiers_of,
 )
@@ -122,6 +123,10 @@ class RunPodCloud:
         """USD per hour of the first machine that would be asked for."""
         return self._candidates(order)[0].price_per_hour
 
+    def prices(self, order: PodOrder) -> dict[str, float]:
+        """USD per hour of the pod with each of the order's GPUs that RunPod has."""
+        return prices(self._catalog(order), order)
+
     def volume_price(self, volume_id: str) -> float:
         """USD per hour of a network volume, which is billed with or without a pod."""
         volume = self.client.volume(volume_id) or _NOTHING
@@ -178,14 +183,17 @@ class RunPodCloud:
             return False
 
     def _candidates(self, order: PodOrder) -> list[Candidate]:
-        cuda = min_cuda(order)
-        catalog = {
-            tier: self.client.gpus(tier=tier, count=order.gpu_count, min_cuda=cuda)
-            for tier in tiers_of(order)
-        }
+        catalog = self._catalog(order)
         if order.network_volume:
             order = replace(order, data_centers=(self._center_of(order.network_volume),))
         return candidates(catalog, order)
+
+    def _catalog(self, order: PodOrder) -> dict[str, list[Json]]:
+        cuda = min_cuda(order)
+        return {
+            tier: self.client.gpus(tier=tier, count=order.gpu_count, min_cuda=cuda)
+            for tier in tiers_of(order)
+        }
 
     def _center_of(self, volume_id: str) -> str:
         """A network volume can only be mounted where it lies."""

@@ -29,7 +29,7 @@ from blocks.vast.look import (
     status_of,
     storage_price,
 )
-from blocks.vast.offers import Candidate, candidates, disk_gb, place, query
+from blocks.vast.offers import Candidate, candidates, disk_gb, place, prices, query
 from blocks.vast.refusals import Json
 from runner.errors import CreateFailed, NoCapacity, PodLost, RunnerError, TryAgain
 
@@ -125,6 +125,11 @@ class VastCloud:
     def price(self, order: PodOrder) -> float:
         """USD per hour, storage included, of the first offer that would be taken."""
         return self._candidates(order)[0].price_per_hour
+
+    def prices(self, order: PodOrder) -> dict[str, float]:
+        """USD per hour of the pod with each of the order's GPUs that is on offer now."""
+        found = self.client.offers(query(order), bid=order.spot, storage_gb=disk_gb(order))
+        return prices(found, order)
 
     def stop(self, pod: Pod) -> None:
         """Stop the pod and remember that it was us; its disk is kept, and paid for."""

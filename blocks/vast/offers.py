@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from blocks.cloud import PodOrder
@@ -29,6 +30,8 @@ _CHIPS = {
     "H100 80GB HBM3": "H100 SXM",
     "H100 SXM5": "H100 SXM",
     "H200 SXM": "H200",
+    "H100 PCIE": "H100 PCIE",
+    "RTX PRO 6000 BLACKWELL SERVER EDITION": "RTX PRO 6000 S",
 }
 # Places of RunPod begin so; the country stands behind.
 _CONTINENTS = ("EU", "EUR", "AP", "OC", "SEA")
@@ -134,6 +137,17 @@ def candidates(
     for one in best_first:
         of_machines.setdefault(one.machine, one)
     return list(of_machines.values())
+
+
+def prices(found: Sequence[Mapping[str, Any]], order: PodOrder) -> dict[str, float]:
+    """USD per hour with each of the order's GPUs that is on offer within the price limit."""
+    best: dict[str, float] = {}
+    for gpu in order.gpus:
+        of_it = [offer for offer in found if offer["gpu_name"] == gpu_name(gpu)]
+        with suppress(NoCapacity):
+            open_ones = candidates(of_it, replace(order, gpus=(gpu,)))
+            best[gpu] = open_ones[0].price_per_hour
+    return best
 
 
 def disk_gb(order: PodOrder) -> int:

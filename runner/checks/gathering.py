@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,6 +44,10 @@ class Checks:
         """stop, warn or ok."""
         levels = {finding.level for finding in self.findings}
         return "stop" if "stop" in levels else "warn" if levels else "ok"
+
+    def with_more(self, findings: Iterable[Finding]) -> Checks:
+        """The same with findings of another source."""
+        return _sorted([*self.findings, *findings], self.notes)
 
 
 def check_tasks(

@@ -23,6 +23,12 @@ runner: {cloud: [runpod, local], gpu: [NVIDIA A40], max_price_per_hour: 1.5, max
 )
 
 
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens there: what the hub would say of a model is unknown."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+
+
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     """A repository whose branch work has left main."""
@@ -53,10 +59,10 @@ def test_the_comment_says_verdict_findings_machine_price_time_and_cost(
     assert text.startswith(f"{MARK}\n### 2 task files: 1 would not start")
     assert "later.yml" not in text
     row = next(line for line in text.splitlines() if line.startswith("| `configs/rented.yml`"))
-    assert "✅ ok | 1× `NVIDIA A40` on runpod, then local | at most $1.50/h" in row
+    assert "✅ ok | 1× `NVIDIA A40` on runpod, then local | about $0.40/h, at most $1.50/h" in row
     assert "at most 8 h | at most $12.00 |" in row
     assert "- ⛔ line 4: `runner.max_pric_per_hour" in text or "max_pric_per_hour" in text
-    assert text.rstrip().endswith("times and costs are limits.")
+    assert text.rstrip().endswith("Nothing was rented.")
 
 
 def test_a_branch_without_task_files_says_so_in_one_line(
