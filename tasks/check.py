@@ -44,9 +44,9 @@ def check(run: Run) -> Order:
     lay_out_source(run, order)
     if CHECKED not in recall(run.id):
         look(run, order)
+        _say_estimate(run, order)
         remember(run.id, {CHECKED: datetime.now(UTC).isoformat()})
     _say_missing_secrets(order)
-    _say_estimate(run, order)
     get_run_logger().info("%s", most_words(order))
     for cloud in order.clouds:
         _say_balance(cloud, order)
