@@ -52,13 +52,14 @@ save_steps: 5
 def test_check_says_little_of_a_good_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One note for what could not be looked at here, and the verdict as the last line."""
+    """What it needs, a note for what could not be looked at here, and the verdict at the end."""
     (tmp_path / "model").mkdir()
     (tmp_path / "rows.jsonl").write_text("{}")
     file = tmp_path / "good.yml"
     file.write_text(GOOD)
     assert _call("check", "--offline", str(file)) == 0
-    note, verdict = capsys.readouterr().out.splitlines()
+    *needs, note, verdict = capsys.readouterr().out.splitlines()
+    assert needs[0].startswith("VRAM and disk are unknown: the hub is not asked (--offline)")
     assert note == f"note  {file}: axolotl's own validation was left out: it is not here"
     assert verdict == f"{file}: ok"
 
@@ -70,7 +71,7 @@ def test_check_puts_first_what_stops(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert _call("check", "--offline", str(file)) == 2
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"stop  {file}:1:1: base_model: there is no ./model")
-    assert [line.split()[0] for line in lines[:-1]] == ["stop", "stop", "warn", "warn", "warn"]
+    assert [line.split()[0] for line in lines[:5]] == ["stop", "stop", "warn", "warn", "warn"]
     assert lines[-1] == f"{file}: stop (2 to correct, 3 warnings)"
     (tmp_path / "model").mkdir()
     (tmp_path / "rows.jsonl").write_text("{}")
@@ -88,7 +89,7 @@ def test_check_as_json_has_one_object_a_file(
     assert _call("check", "--json", good, str(file)) == 2
     first, second = json.loads(capsys.readouterr().out)
     assert (first["file"], first["verdict"], first["findings"]) == (good, "ok", [])
-    assert set(first) == {"file", "verdict", "findings", "notes"}
+    assert set(first) == {"file", "verdict", "findings", "notes", "estimate"}
     assert second["verdict"] == "stop"
     assert set(second["findings"][0]) == {
         *("line", "column", "key", "level", "code", "message", "hint")

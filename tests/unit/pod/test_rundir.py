@@ -16,7 +16,7 @@ def test_every_path_lies_inside_the_run_directory(tmp_path: Path) -> None:
     names = [name for name, value in vars(RunDir).items() if isinstance(value, property)]
     paths = {getattr(run_dir, name) for name in names}
     assert {path.parent for path in paths} == {tmp_path}
-    assert len(paths) == len(names) == 14
+    assert len(paths) == len(names) == 16
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
