@@ -12,7 +12,7 @@ Sources
 - nf4 with double quantization: 4 + 0.127 bits a weight, arXiv 2305.14314, section 3; embeddings and
   output layer are not quantized. PEFT keeps adapters in 32 bit (autocast_adapter_dtype).
 - Activations: counted by what autograd keeps for a Llama layer of transformers 5.16, as arXiv
-  2205.05198 (section 4) does for GPT; tests/e2e/test_vram.py measures the very bytes. With
+  2205.05198 (section 4) does for GPT; tests/e2e/test_vram_runs.py measures the very bytes. With
   checkpointing only the input of each layer is kept.
 - Logits: 12 bytes each, three 32-bit tensors of a cross-entropy (its output, the gradient of it
   and of its input). Liger's fused loss: arXiv 2410.10989; cut cross-entropy: arXiv 2411.09009.

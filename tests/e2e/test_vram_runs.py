@@ -25,7 +25,7 @@ from runner.home import REPOSITORY, axolotl_environment
 from tests.e2e.conftest import needs_axolotl
 from tests.e2e.training import TrainServer, make_run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos]
 
 WITHIN = 0.10
 PADDED = {"pad_to_sequence_len": True, "max_steps": 3, "save_steps": 3, "eval_steps": None,

@@ -82,11 +82,15 @@ class Side:
     deployments: dict[str, str]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """A request to the server itself, with its own credentials."""
+        """A request to the server itself, with its own credentials; again while SQLite is busy."""
         user, _, password = AUTH.partition(":")
-        answer = httpx.request(
-            method, f"{self.api}/{path}", json=body, auth=(user, password), timeout=30
-        )
+        for _ in range(20):
+            answer = httpx.request(
+                method, f"{self.api}/{path}", json=body, auth=(user, password), timeout=30
+            )
+            if answer.status_code != 503:
+                break
+            time.sleep(0.1)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
