@@ -1,5 +1,5 @@
-"""Started by test_vram_runs.py in axolotl's environment: trains tiny models of transformers in 16 bit on
-the CPU, as axolotl would on a GPU, and prints what each held at its peak, one JSON line a case.
+"""Started by test_vram_runs.py in axolotl's environment: trains tiny models of transformers in 16
+bit on the CPU, as axolotl would on a GPU, and prints what each held at its peak, one JSON line a case.
 
 The cases come as JSON on the command line: {config, method, checkpointing, eager, micro, sequence}.
 """
